@@ -24,7 +24,7 @@ from aotlens.trigrams import (
     own_token_heads,
     zero_layer,
 )
-from aotlens.trigrams.distance import BY_POSITION
+from aotlens.trigrams.background import BY_POSITION
 from aotlens.trigrams.verdict import CONFIRMED
 
 N_TOP, N_CONFIRMED, N_BUGS = 3, 4, 4

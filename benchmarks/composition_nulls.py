@@ -21,9 +21,8 @@ from torch import Tensor
 import aotlens
 from aotlens.circuits import all_compositions
 from aotlens.circuits.composition import EDGE_Z, Mode
-from aotlens.circuits.head_pairs import HeadPairs
-from aotlens.circuits.sign_flips import Heads, eigenbasis, sign_moments
-from aotlens.circuits.written import written_moments
+from aotlens.circuits.head_pairs import HeadPairs, written_moments
+from aotlens.circuits.nulls import Heads, eigenbasis, sign_moments
 from aotlens.heads import stored_atlas
 from aotlens.models import AttentionOnlyTransformer
 from benchmarks import _common

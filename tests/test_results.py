@@ -85,7 +85,7 @@ def test_there_is_one_of_each(results: list[Any]) -> None:
         "OfCheckpoint",
         "OfLogit",
         "OverPairs",
-        "Traced",
+        "Ranked",
     }, "bases"
 
 

@@ -13,7 +13,7 @@ from aotlens.circuits.composition import EDGE_Z, Composition, all_compositions
 from aotlens.circuits.head_pairs import Mode
 from aotlens.conventions import Head, HeadLike, as_head, head_name
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,13 +72,11 @@ class HeadComposition(Result):
         return np.flatnonzero(self.above_null & (np.nan_to_num(self.z, nan=-np.inf) >= z))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
-        random_mean, random_std (of the squared norm)."""
-        import pandas as pd
-
+        """Return one row per pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
+        random_mean, random_std."""
         reads = (self.later == np.array(self.head)).all(1)
         others = np.where(reads[:, None], self.earlier, self.later)
-        return pd.DataFrame(
+        return data_frame(
             {
                 "relation": np.where(reads, "reads", "is read by").astype(object),
                 "head": list(map(head_name, others.tolist())),
@@ -100,36 +98,36 @@ def head_composition(
     time. Raises `ValueError` for a head that the model does not have.
     """
     require_ours(model, "head_composition", without=("norm_after", "clip_qkv"))
-    chosen, cfg = as_head(head, model.cfg), model.cfg
+    head, cfg = as_head(head, model.cfg), model.cfg
     by_mode = all_compositions(model, folded=True) if compositions is None else compositions
     one_matrix = cfg.attention == "mssa" and not cfg.position_kind.rotates
     pairs = [
         (mode, pair)
         for mode in by_mode
         if not (one_matrix and mode == "k")
-        for pair in _pairs(chosen, cfg.n_layers, cfg.n_heads)
+        for pair in _pairs(head, cfg.n_layers, cfg.n_heads)
     ]
-    pairs.sort(key=lambda each: -by_mode[each[0]].values[each[1]])
-    numbers = {
-        name: np.array([getattr(by_mode[mode], name)[pair] for mode, pair in pairs])
-        for name in ("values", "rank", "edges", "z_signs", "z", "norms", "random_mean", "random_std")
-    }
+    pairs.sort(key=lambda place: -by_mode[place[0]].values[place[1]])
+
+    def of(name: str, dtype: type = float) -> np.ndarray:
+        return np.array([getattr(by_mode[mode], name)[pair] for mode, pair in pairs], dtype=dtype)
+
     ends = np.array([pair for _, pair in pairs], dtype=np.int64).reshape(-1, 2, 2)
     return HeadComposition(
-        head=chosen,
+        head=head,
         n_layers=cfg.n_layers,
         n_heads=cfg.n_heads,
         earlier=ends[:, 0],
         later=ends[:, 1],
         modes=tuple("qk" if one_matrix and mode == "q" else mode for mode, _ in pairs),
-        values=numbers["values"],
-        rank=numbers["rank"].astype(np.int64),
-        above_null=numbers["edges"].astype(bool),
-        z=numbers["z_signs"],
-        z_rotated=numbers["z"],
-        norms=numbers["norms"],
-        random_mean=numbers["random_mean"],
-        random_std=numbers["random_std"],
+        values=of("values"),
+        rank=of("rank", np.int64),
+        above_null=of("edges", bool),
+        z=of("z_signs"),
+        z_rotated=of("z"),
+        norms=of("norms"),
+        random_mean=of("random_mean"),
+        random_std=of("random_std"),
         random_rms=next(iter(by_mode.values())).random_rms,
     )
 

@@ -12,17 +12,17 @@ positions make W_QK = W_Q R_δ W_Kᵀ: at one `distance` δ, or squared norms ar
 context, weighted by pairs of positions (then q and k of an MSSA head differ).
 
 **The null.** The number alone says little: it is never 0, since two subspaces of one stream overlap. So its numerator,
-squared, T = ‖A B‖² with A the earlier head's matrix and B the later one's, stands beside T = ‖A R B‖² with R a random
-rotation of the stream: the same two heads, with all their singular values, whose directions know nothing of each other.
-(Independent Gaussian heads are no such null: a trained head has a few large singular values, which leaves the mean as
-it is and spreads T three to four times wider.) R turns the later head as a whole, so that ties inside a head (MSSA's
-one matrix, a tied output) are kept. `aotlens.circuits.random_rotation` derives mean and variance of T and draws its
+squared, T = ‖A B‖² with A the earlier head's matrix and B the later one's, is compared with T = ‖A R B‖² with R a
+random rotation of the stream: the same two heads, with all their singular values, whose directions know nothing of each
+other. (Independent Gaussian heads are no such null: a trained head has a few large singular values, which leaves the
+mean as it is and spreads T three to four times wider.) R turns the later head as a whole, so that ties inside a head
+(MSSA's one matrix, a tied output) are kept. `aotlens.circuits.nulls` derives mean and variance of T and draws its
 tails. R acts on D dimensions: d_model, or d_model − 1 where a norm's centring leaves one out (`folded`).
 
 **The second null, which decides.** A stream that all heads share rejects rotations for many pairs: where all heads,
 drawn independently, share a stream of 32 dimensions whose variances fall as 1 ÷ √rank, rotations are rejected at p ≤
 .05 in 44% of pairs, as 1 ÷ rank in 99%. So the later head's directions are also flipped, each by a fair coin, in the
-eigenbasis of the covariance of the stream that it reads (`aotlens.circuits.sign_flips`, which derives mean and
+eigenbasis of the covariance of the stream that it reads (`aotlens.circuits.nulls`, which derives mean and
 variance): that keeps what every direction carries. The stream is that of a text, with `data`, and otherwise that of the
 embeddings, tokens and positions taken as equally likely. `edges` are the pairs with `z_signs` of `EDGE_Z` (3) or more.
 Simulated (6,912 pairs each), independent heads of streams that fall as 1 ÷ √rank, 1 ÷ rank and 1 ÷ rank² reach it in
@@ -49,7 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -57,14 +57,12 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits.distance import checked_distance
-from aotlens.circuits.head_pairs import HeadPairs, Mode
-from aotlens.circuits.random_rotation import TIED, rotation_mean, rotation_std, squared_corners
-from aotlens.circuits.sign_flips import Heads, eigenbasis, sign_moments
-from aotlens.circuits.written import Written, written_moments
-from aotlens.conventions import Progress, require_whole
+from aotlens.circuits.head_pairs import HeadPairs, Mode, Written, written_moments
+from aotlens.circuits.nulls import TIED, Heads, eigenbasis, rotation_mean, rotation_std, sign_moments, squared_corners
+from aotlens.conventions import Progress, require_choice, require_whole
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, require_ours
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,8 +129,6 @@ class Composition(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a pair, the highest score first; no rows for a model of one layer."""
-        import pandas as pd
-
         pair = _is_pair(*self.values.shape[:2])
         names = ("earlier_layer", "earlier_head", "later_layer", "later_head")
         columns = dict(zip(names, np.nonzero(pair), strict=True)) | {"composition": self.values[pair]}
@@ -140,7 +136,7 @@ class Composition(Result):
         columns |= {"p_above": self.p_above[pair], "p_below": self.p_below[pair], "norm": self.norms[pair]}
         for name in ("random_mean", "random_std", "signs_mean", "signs_std"):
             columns[name] = getattr(self, name)[pair]
-        return pd.DataFrame(columns).sort_values("composition", ascending=False, kind="stable", ignore_index=True)
+        return data_frame(columns).sort_values("composition", ascending=False, kind="stable", ignore_index=True)
 
 
 def composition(
@@ -184,11 +180,14 @@ def composition(
     Raises `ValueError` for another mode, for q and k where `phi="fixed"` leaves no queries and keys, for fewer than no
     rotations, for weights that are not finite, and for a mask without `data`.
     """
-    require_whole("n_random", n_random, 0)
     require_ours(model, "composition", without=("norm_after", "clip_qkv"))
-    distance = _checked_distance(model.cfg, distance)
-    written = written_moments(model, data, about_mean, attention_mask)
-    return _compositions(model, [_checked_mode(model, mode)], folded, n_random, seed, written, distance, progress)[0]
+    modes = [require_choice("mode", mode, _MODES)]
+    if mode != "v" and not model.cfg.has_query_key:
+        raise ValueError(
+            f"mode={mode!r}: a model with phi={model.cfg.phi!r} has no queries or keys to compose with; use mode='v'."
+        )
+    by_mode = _compositions(model, modes, folded, data, attention_mask, about_mean, n_random, seed, distance, progress)
+    return by_mode[modes[0]]
 
 
 def all_compositions(
@@ -208,14 +207,9 @@ def all_compositions(
     The rotations are drawn once for all modes, which takes about a third of the time of three calls, and gives the same
     numbers. Arguments and errors are those of `composition`.
     """
-    require_whole("n_random", n_random, 0)
     require_ours(model, "all_compositions", without=("norm_after", "clip_qkv"))
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
-    distance = _checked_distance(model.cfg, distance)
-    written = written_moments(model, data, about_mean, attention_mask)
-    return dict(
-        zip(modes, _compositions(model, modes, folded, n_random, seed, written, distance, progress), strict=True)
-    )
+    return _compositions(model, modes, folded, data, attention_mask, about_mean, n_random, seed, distance, progress)
 
 
 def _checked_distance(cfg: ModelConfig, distance: int | None) -> int | None:
@@ -229,56 +223,58 @@ def _compositions(
     model: AttentionOnlyTransformer,
     modes: Sequence[Mode],
     folded: bool,
+    data: Any,
+    attention_mask: Tensor | None,
+    about_mean: bool,
     n_random: int,
     seed: int,
-    written: Written | None,
     distance: int | None,
     progress: Progress | None,
-) -> list[Composition]:
+) -> dict[Mode, Composition]:
+    require_whole("n_random", n_random, 0)
+    distance = _checked_distance(model.cfg, distance)
+    written = written_moments(model, data, about_mean, attention_mask)
     cfg, folded = model.cfg, folded or written is not None
     pair = _is_pair(cfg.n_layers, cfg.n_heads)
     width = cfg.d_model - 1 if folded and cfg.centres and cfg.d_model > 1 else cfg.d_model
     moments = None if written is None else written.moments
-    measured = [HeadPairs(model, mode, folded, moments, distance) for mode in modes]
-    signs = _sign_moments(model, measured, folded, written, progress)
-    results = []
-    nulls = []
-    for pairs in measured:
+    products = {mode: HeadPairs(model, mode, folded, moments, distance) for mode in modes}
+    signs = _sign_moments(model, [*products.values()], folded, written, progress)
+    counts: list[Tensor | None] = [None] * len(modes)
+    if n_random and pair.any():
+        counts = [*_tail_counts([*products.values()], width, n_random, seed)]
+    results = {}
+    for (mode, pairs), count, (signs_mean, signs_std) in zip(products.items(), counts, signs, strict=True):
         s, t = (values[..., : min(cfg.d_head, width)] for values in (pairs.earlier, pairs.later))
         mean, std = (
             torch.stack([moment(s[:, :, j], t[j], width) for j in range(cfg.n_layers)], 2).numpy()
             for moment in (rotation_mean, rotation_std)
         )
-        nulls.append((mean, std, np.where(pair, (pairs.norms.numpy() ** 2 - mean) / std, np.nan)))
-    near = [np.isnan(z) | ((z >= BAND[0]) & (z <= BAND[1])) for *_, z in nulls]
-    counts = _tail_counts(measured, width, n_random, seed) if n_random and pair.any() else [None] * len(modes)
-    for mode, pairs, (mean, std, z), drawn, band, (signs_mean, signs_std) in zip(
-        modes, measured, nulls, counts, near, signs, strict=True
-    ):
+        squares = pairs.norms.numpy() ** 2
+        z = np.where(pair, (squares - mean) / std, np.nan)
         above = below = np.full(pair.shape, np.nan)
-        if drawn is not None:
-            above, below = np.where(pair & band, (1 + drawn.numpy()) / (1 + n_random), np.nan)
-        z_signs = (pairs.norms.numpy() ** 2 - signs_mean) / signs_std
-        results.append(
-            Composition(
-                mode=mode,
-                folded=folded,
-                values=pairs.values.numpy(),
-                norms=pairs.norms.numpy(),
-                rank=_ranks(pairs.values, pair),
-                z=z,
-                z_signs=z_signs,
-                signs_mean=signs_mean,
-                signs_std=signs_std,
-                p_above=above,
-                p_below=below,
-                random_mean=np.where(pair, mean, np.nan),
-                random_std=np.where(pair, std, np.nan),
-                edges=np.nan_to_num(z_signs, nan=-np.inf) >= EDGE_Z,
-                random_rms=width**-0.5,
-                n_random=n_random,
-                n_positions=None if written is None else written.n_positions,
-            )
+        if count is not None:
+            near = np.isnan(z) | ((z >= BAND[0]) & (z <= BAND[1]))
+            above, below = np.where(pair & near, (1 + count.numpy()) / (1 + n_random), np.nan)
+        z_signs = (squares - signs_mean) / signs_std
+        results[mode] = Composition(
+            mode=mode,
+            folded=folded,
+            values=pairs.values.numpy(),
+            norms=pairs.norms.numpy(),
+            rank=_ranks(pairs.values, pair),
+            z=z,
+            z_signs=z_signs,
+            signs_mean=signs_mean,
+            signs_std=signs_std,
+            p_above=above,
+            p_below=below,
+            random_mean=np.where(pair, mean, np.nan),
+            random_std=np.where(pair, std, np.nan),
+            edges=np.nan_to_num(z_signs, nan=-np.inf) >= EDGE_Z,
+            random_rms=width**-0.5,
+            n_random=n_random,
+            n_positions=None if written is None else written.n_positions,
         )
     return results
 
@@ -290,8 +286,8 @@ def _sign_moments(
     written: Written | None,
     progress: Progress | None,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Mean and standard deviation over flips of signs, `[layer, head, layer, head]` for each of `measured`; NaN for no
-    pair. Later layers that read one stream are taken at once: all of them, where there is no text."""
+    """Mean and standard deviation over flips of signs `[layer, head, layer, head]` for each of `measured`; NaN for no
+    pair."""
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     shape = (n_layers, n_heads, n_layers, n_heads)
     results = [(np.full(shape, np.nan), np.full(shape, np.nan)) for _ in measured]
@@ -317,8 +313,7 @@ def _sign_moments(
 def _stream_bases(
     model: AttentionOnlyTransformer, folded: bool, written: Written | None
 ) -> Float64[Tensor, "layer d_model d_model"]:
-    """Eigenvectors, as columns, of the covariance of the stream that each layer reads, centred where `folded`; any
-    for a model without embeddings."""
+    """Eigenvectors, as columns, of the covariance of the stream that each layer reads, centred if `folded`."""
     if written is not None:
         return torch.stack([eigenbasis(stream) for stream in written.streams])
     d_model = model.cfg.d_model
@@ -331,18 +326,6 @@ def _stream_bases(
     return eigenbasis(covariance).expand(model.cfg.n_layers, -1, -1)
 
 
-def _checked_mode(model: AttentionOnlyTransformer, mode: str) -> Mode:
-    for known in _MODES:
-        if mode == known:
-            if known != "v" and not model.cfg.has_query_key:
-                raise ValueError(
-                    f"mode={mode!r}: a model with phi={model.cfg.phi!r} has no queries or keys to compose with; use "
-                    "mode='v'."
-                )
-            return known
-    raise ValueError(f"mode={mode!r}: expected 'q', 'k' or 'v'.")
-
-
 def _is_pair(n_layers: int, n_heads: int) -> np.ndarray:
     """Return whether the earlier layer is before the later one, `[layer, head, layer, head]`."""
     layers = np.arange(n_layers)
@@ -350,10 +333,8 @@ def _is_pair(n_layers: int, n_heads: int) -> np.ndarray:
 
 
 def _tail_counts(measured: Sequence[HeadPairs], width: int, n: int, seed: int) -> list[Tensor]:
-    """Count the rotations, of `n`, that reach each pair's norm², and those that stay at or below it.
-
-    `[2, layer, head, layer, head]` for each of `measured`. A rotation that comes within `TIED` of it counts in both.
-    """
+    """Count the rotations that reach each norm², and those at or below it (within `TIED`: both): `[2, layer, head,
+    layer, head]`."""
     n_layers, n_heads, _, n_singular = measured[0].earlier.shape
     size = min(n_singular, width)
     # Of matrices of norm 1: float32 would take the squares of a head that writes next to nothing for 0.

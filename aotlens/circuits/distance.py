@@ -53,8 +53,7 @@ def turned(rows: Float[Tensor, "*rows d_head"], turn: Rotation | None) -> Float[
 
 
 def in_pairs(cfg: ModelConfig, rows: Float[Tensor, "*rows d_head"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the first and the second coordinate of each pair `[*rows, pair]`, and the coordinates that are not
-    rotated."""
+    """Return the first and second coordinate of each pair `[*rows, pair]`, and the coordinates without rotation."""
     assert cfg.rotary is not None
     n = cfg.d_head if cfg.rotary.dim is None else cfg.rotary.dim
     if cfg.rotary.pairs == "interleaved":
@@ -64,7 +63,7 @@ def in_pairs(cfg: ModelConfig, rows: Float[Tensor, "*rows d_head"]) -> tuple[Ten
 
 def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], sign: int) -> Tensor:
     """Return Σ_δ w(δ) R_{±δ} Wᵀ W R_{±δ}ᵀ `[*heads, d_head, d_head]`, float64: the Gram matrix of W R_{±δ}ᵀ averaged
-    over distances, and that of W itself for a model that rotates nothing."""
+    over distances."""
     weight = double(weight)
     if not cfg.position_kind.rotates:
         return weight.mT @ weight
@@ -83,8 +82,8 @@ def mean_gram(cfg: ModelConfig, weight: Float[Tensor, "*heads d_model d_head"], 
 
 
 def checked_distance(cfg: ModelConfig, distance: object, *, biases: bool = True) -> int | None:
-    """Return a distance that scores depend on, by a rotation or (where `biases` count) by ALiBi. Raises `ValueError`
-    for one outside the context or the layer's window, and for a model whose scores of tokens do not depend on it."""
+    """Return a distance on which scores depend. Raises `ValueError` outside the layer's context or window, and for a
+    model without rotation and (if they count) ALiBi `biases`."""
     if distance is None:
         return None
     kind = cfg.position_kind

@@ -11,13 +11,12 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.circuits.circuit import Circuit, Kind
+from aotlens.circuits.circuit import Circuit, Kind, Lines
 from aotlens.circuits.factored import FactoredMatrix
-from aotlens.circuits.labelled import Lines, place_of
 from aotlens.circuits.rows import RowStatistics, above_row_level, row_statistics
 from aotlens.circuits.topk import top_entries, top_per_row
 from aotlens.conventions import minus, require_whole
-from aotlens.results import Result, describe
+from aotlens.results import Result, data_frame, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +85,7 @@ class ExtremeEntries(Result):
         return order[np.sort(first)]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an entry: end, rank, row, row_label, column, column_label, the value by its unit,
+        """Return one row per entry: end, rank, row, row_label, column, column_label, the value by its unit,
         above_its_row."""
         frame = self._frame(np.arange(len(self.values)))
         n_smallest = len(self.values) - self.n_largest
@@ -101,14 +100,12 @@ class ExtremeEntries(Result):
         return frame
 
     def _frame(self, places: Sequence[int] | np.ndarray) -> pd.DataFrame:
-        import pandas as pd
-
         columns = {
             "row": self.rows.ids[places], "row_label": [self.rows.labels[place] for place in places],
             "column": self.columns.ids[places], "column_label": [self.columns.labels[place] for place in places],
             self.unit.replace(" ", "_"): self.values[places], "above_its_row": self.above_row[places],
         }  # fmt: skip
-        return pd.DataFrame(columns)
+        return data_frame(columns)
 
 
 def extreme_entries(
@@ -120,11 +117,8 @@ def extreme_entries(
     A row or column is the text of a token, or the id of a token, position, direction or class. Exact, as `top_entries`.
     Raises `ValueError` for k below 1 and for a row or column that the circuit does not have.
     """
-    places = [
-        None if which is None else [place_of(side, which, n, circuit.tokenizer)]
-        for side, n, which in zip((circuit.left, circuit.right), circuit.shape, (row, column), strict=True)
-    ]
-    return extremes_within(circuit, places[0], places[1], k)
+    rows = None if row is None else [circuit.place("left", row)]
+    return extremes_within(circuit, rows, None if column is None else [circuit.place("right", column)], k)
 
 
 @torch.no_grad()
@@ -141,23 +135,18 @@ def extremes_within(
     B = circuit.B if columns is None else circuit.B[:, at_columns.to(circuit.B.device)]
     part = FactoredMatrix(A, B)
     k = min(k, len(at_rows) * len(at_columns))
-    largest, smallest = (top_entries(part, k, largest=largest) for largest in (True, False))
-    found_rows, found_columns = (
-        places[torch.cat(pair)]
-        for places, pair in (
-            (at_rows, (largest.rows, smallest.rows)),
-            (at_columns, (largest.columns, smallest.columns)),
-        )
-    )
-    values = torch.cat([largest.values, smallest.values])
+    ends = [top_entries(part, k, largest=largest) for largest in (True, False)]
+    extreme_rows = at_rows[torch.cat([end.rows for end in ends])]
+    extreme_columns = at_columns[torch.cat([end.columns for end in ends])]
+    values = torch.cat([end.values for end in ends])
     return ExtremeEntries(
         kind=circuit.kind,
         unit=circuit.quantity,
         n_largest=k,
-        rows=circuit.lines("left", found_rows.tolist()),
-        columns=circuit.lines("right", found_columns.tolist()),
+        rows=circuit.lines("left", extreme_rows.tolist()),
+        columns=circuit.lines("right", extreme_columns.tolist()),
         values=values.numpy(),
-        above_row=above_row_level(circuit, found_rows, values).numpy(),
+        above_row=above_row_level(circuit, extreme_rows, values).numpy(),
         row_statistics=row_statistics(part) if len(at_rows) == 1 and columns is None else None,
     )
 

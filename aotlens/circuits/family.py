@@ -9,57 +9,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64
+from torch import Tensor
 
-from aotlens.circuits.circuit import Circuit, labels
+from aotlens.circuits.circuit import Circuit, CircuitTable
 from aotlens.circuits.distance import alibi_bias, in_pairs, rotation_at, turned
-from aotlens.circuits.labelled import place_of
 from aotlens.circuits.over_distances import best_scores
 from aotlens.circuits.topk import top_entries
 from aotlens.conventions import require_whole
 from aotlens.models import ModelConfig
 from aotlens.models.positions import frequencies
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EntriesAtDistances(Result):
+class EntriesAtDistances(CircuitTable):
     """The largest entries of a family of circuits over (destination, source, distance)."""
 
-    circuit: str
-    """The name of the circuit, in a line."""
-    unit: str
-    exact: bool
-    """Whether an entry is a term of the model's own scores on any input; `relative` says why not."""
-    relative: str
-    rows: Int64[np.ndarray, " entry"]
-    columns: Int64[np.ndarray, " entry"]
     distances: Int64[np.ndarray, " entry"]
-    row_labels: tuple[str, ...]
-    column_labels: tuple[str, ...]
-    values: Float64[np.ndarray, " entry"]
     share_of_pairs: float
     """Share of pairs whose distances had to be looked at; the others' bounds were below the last entry."""
 
     @property
     def headline(self) -> str:
-        if not len(self.values):
+        if not len(self):
             return "no entries"
-        return (
-            f"[{self.row_labels[0]}] × [{self.column_labels[0]}] at distance {self.distances[0]} first, "
-            f"{self.values[0]:+.4g} {self.unit}"
-        )
+        place = f"[{self.row_labels[0]}] × [{self.column_labels[0]}] at distance {self.distances[0]}"
+        return f"{place} first, {self.values[0]:+.4g} {self.unit}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an entry: row, column, distance, row_id, column_id, and the value under the name of
-        its unit."""
-        import pandas as pd
-
-        columns = {"row": self.row_labels, "column": self.column_labels, "distance": self.distances}
-        return pd.DataFrame({**columns, "row_id": self.rows, "column_id": self.columns, self.unit: self.values})
+        """Return one row per entry: row, column, distance, row_id, column_id, and the value under its unit."""
+        frame = super().to_frame()
+        frame.insert(2, "distance", self.distances)
+        return frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,25 +85,14 @@ class CircuitFamily:
             values = sign * scores.values
         else:  # every pair has the same bias at a distance: pairs beyond the k best are not among the k best anywhere
             best = top_entries(content, min(k, content.ldim * content.rdim), largest)
-            bias = torch.tensor([alibi_bias(self.cfg, self.head[1], each) for each in self.distances]).double()
-            every = (best.values[:, None] + bias).flatten()
+            every = (best.values[:, None] + self._biases).flatten()
             order = every.argsort(descending=largest, stable=True)[:k]
-            pairs, places = order // len(bias), order % len(bias)
+            pairs, places = order // len(self.distances), order % len(self.distances)
             rows, columns, values = best.rows[pairs], best.columns[pairs], every[order]
             share = len(best.values) / (content.ldim * content.rdim)
-        left, right = (
-            side.ids_of(places_of.tolist()) for side, places_of in ((content.left, rows), (content.right, columns))
-        )
         return EntriesAtDistances(
-            circuit=repr(self),
-            unit=content.unit,
-            exact=content.exact,
-            relative=content.relative,
-            rows=np.asarray(left, dtype=np.int64),
-            columns=np.asarray(right, dtype=np.int64),
+            **content.entry_fields(rows.tolist(), columns.tolist()) | {"circuit": repr(self)},
             distances=np.asarray(self.distances, dtype=np.int64)[places.numpy()],
-            row_labels=labels(content.left, left, content.tokenizer),
-            column_labels=labels(content.right, right, content.tokenizer),
             values=values.numpy() + 0.0,
             share_of_pairs=share,
         )
@@ -126,33 +100,26 @@ class CircuitFamily:
     def profile(self, destination: int | str, source: int | str) -> DistanceProfile:
         """Return the curve of one entry over the distances, with its split by frequency."""
         content = self.content
-        places = [
-            place_of(side, which, n, content.tokenizer)
-            for side, which, n in (
-                (content.left, destination, content.ldim),
-                (content.right, source, content.rdim),
-            )
-        ]
+        places = content.place("left", destination), content.place("right", source)
+        names = content.entry_fields([places[0]], [places[1]])
         q, k = double(content.A)[places[0]], double(content.B)[:, places[1]]
-        rotates = self.cfg.position_kind.rotates
-        theta = frequencies(self.cfg) if rotates else torch.zeros(0, dtype=torch.float64)
-        if rotates:
+        if self.cfg.position_kind.rotates:
+            theta, bias = frequencies(self.cfg), torch.zeros(len(self.distances), dtype=torch.float64)
             (u, v, rest), (x, y, other) = in_pairs(self.cfg, q), in_pairs(self.cfg, k)
             a, b, c = u * x + v * y, u * y - v * x, float(rest @ other)
-            bias = torch.zeros(len(self.distances), dtype=torch.float64)
         else:
-            a = b = theta
-            c = float(q @ k)
-            bias = torch.tensor([alibi_bias(self.cfg, self.head[1], each) for each in self.distances]).double()
-        names = [
-            labels(side, side.ids_of([place]), content.tokenizer)[0]
-            for side, place in ((content.left, places[0]), (content.right, places[1]))
-        ]
+            a = b = theta = torch.zeros(0, dtype=torch.float64)
+            c, bias = float(q @ k), self._biases
         return DistanceProfile(
-            circuit=repr(self), destination=names[0], source=names[1], exact=content.exact, relative=content.relative,
-            distances=np.asarray(self.distances, dtype=np.int64), theta=theta.numpy(), a=a.numpy(), b=b.numpy(), c=c,
-            bias=bias.numpy(),
+            circuit=repr(self), destination=names["row_labels"][0], source=names["column_labels"][0],
+            exact=content.exact, relative=content.relative, distances=np.asarray(self.distances, dtype=np.int64),
+            theta=theta.numpy(), a=a.numpy(), b=b.numpy(), c=c, bias=bias.numpy(),
         )  # fmt: skip
+
+    @property
+    def _biases(self) -> Tensor:
+        """ALiBi's bias at each distance."""
+        return torch.tensor([alibi_bias(self.cfg, self.head[1], distance) for distance in self.distances]).double()
 
     @property
     def _span(self) -> str:
@@ -208,9 +175,7 @@ class DistanceProfile(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a distance: distance, score, and what each frequency adds, by its wavelength in positions."""
-        import pandas as pd
-
-        frame = pd.DataFrame({"distance": self.distances, "score": self.scores})
+        frame = data_frame({"distance": self.distances, "score": self.scores})
         parts = {
             f"wavelength {2 * np.pi / theta:.4g}": part
             for theta, part in zip(self.theta, self.by_frequency, strict=True)
@@ -219,8 +184,8 @@ class DistanceProfile(Result):
 
 
 def at_distance(circuit: Circuit, cfg: ModelConfig, distance: int) -> Circuit:
-    """Return the circuit of unrotated queries and keys at a distance: queries turned, or ALiBi's bias as a dimension
-    more."""
+    """Return the circuit at a distance, from the one without rotation: queries turned, or ALiBi's bias as one more
+    dimension."""
     A, B = circuit.A, circuit.B
     if cfg.position_kind.rotates:
         A = turned(A, rotation_at(cfg, distance))

@@ -1,16 +1,104 @@
-"""The products of every earlier head with every later one, by their factors: norms, scores and singular values."""
+"""The products of every earlier head with every later one, by their factors; what heads write on a text.
+
+With r = z W_O a head's result at a position and s the scale of a later layer's norm there, the layer reads C r / s.
+Its moments over positions are Cᵀ W_Oᵀ Σ W_O C with Σ the moment of z / s: `[d_head, d_head]` numbers for each head and
+later layer say all of it. The streams themselves, C x / s, are what the later layers read.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
 from aotlens.circuits.distance import mean_gram, rotation_at, turned
-from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, folded_output_norm
+from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, folded_output_norm, hook_names
+from aotlens.models.traits import require_without
 from aotlens.models.weights import double
+
+_BATCH = 8
+
+
+class Written(NamedTuple):
+    """The moments of the heads' writes on a text, and of the streams that layers read there."""
+
+    moments: Float64[Tensor, "layer head later d_head d_head"]
+    """Σ of every head for every later layer; 0 for the others."""
+    streams: Float64[Tensor, "layer d_model d_model"]
+    """The covariance over positions of what each layer reads: C x / s."""
+    n_positions: int
+
+
+@torch.no_grad()
+def written_moments(
+    model: AttentionOnlyTransformer,
+    data: Tensor | str | list[str] | None,
+    about_mean: bool,
+    attention_mask: Tensor | None = None,
+) -> Written | None:
+    """Return Σ of every head for every later layer, the streams' covariances, and over how many positions; None without
+    `data`.
+
+    `about_mean` takes off the mean over positions: a covariance (divided by n) in place of a second moment. Padding
+    does not count. One forward pass; memory of the result and of z of 8 sequences. Raises `ValueError` for no
+    position, and where z is not finite.
+    """
+    if data is None:
+        if attention_mask is not None:
+            raise ValueError("attention_mask: expected data= to which it belongs, got none.")
+        return None
+    cfg = model.cfg
+    require_without(cfg, "composition on a text", ("norm_output",))
+    inputs, mask = model.to_batch(data)
+    mask = mask if attention_mask is None else attention_mask.to(inputs.device).bool()
+    shape = (cfg.n_layers, cfg.n_heads, cfg.n_layers)
+    squares = torch.zeros(*shape, cfg.d_head, cfg.d_head, dtype=torch.float64)
+    sums, n = torch.zeros(*shape, cfg.d_head, dtype=torch.float64), 0
+    stream_squares = torch.zeros(cfg.n_layers, cfg.d_model, cfg.d_model, dtype=torch.float64)
+    stream_sums = torch.zeros(cfg.n_layers, cfg.d_model, dtype=torch.float64)
+    streams = [hook_names.activation("resid_pre", layer) for layer in range(cfg.n_layers)]
+    scales = [folded_norm(model, layer).scale_hook for layer in range(cfg.n_layers)]
+    names = {*scales, *streams, *(hook_names.attn(layer, hook_names.Z) for layer in range(cfg.n_layers))}
+    for start in range(0, len(inputs), _BATCH):
+        rows = slice(start, start + _BATCH)
+        part = None if mask is None else mask[rows]
+        _, cache = model.run_with_cache(
+            inputs[rows],
+            attention_mask=part,
+            return_type=None,
+            names_filter=lambda name: name in names,
+            return_cache_object=False,
+        )
+        z = torch.stack([double(cache[hook_names.attn(layer, hook_names.Z)]) for layer in range(cfg.n_layers)])
+        real = torch.ones(z.shape[1:3], dtype=torch.bool) if part is None else part.cpu()
+        z = z[:, real]  # [layer, position, head, d_head]
+        n += z.shape[1]
+        for layer in range(cfg.n_layers):
+            x = folded_norm(model, None).centre(double(cache[streams[layer]])[real])
+            x = x / double(cache[scales[layer]])[real] if scales[layer] in cache else x
+            stream_squares[layer] += x.T @ x
+            stream_sums[layer] += x.sum(0)
+        for later in range(1, cfg.n_layers):
+            read = z[:later] / double(cache[scales[later]])[real][:, None] if scales[later] in cache else z[:later]
+            squares[:later, :, later] += torch.einsum("lphk,lphm->lhkm", read, read)
+            sums[:later, :, later] += read.sum(1)
+    if not n or not bool(squares.isfinite().all()):
+        raise ValueError(f"data: expected finite results of heads at one position at least, got {n} positions.")
+    moments = squares / n
+    if about_mean:
+        mean = sums / n
+        whole = moments.diagonal(dim1=-2, dim2=-1).sum(-1)
+        moments = moments - mean[..., :, None] * mean[..., None, :]
+        # A head that writes a constant has no covariance, only the rounding of z and of the difference.
+        rounding = max((16 * torch.finfo(model.dtype).eps) ** 2, 64 * torch.finfo(torch.float64).eps)
+        varies = moments.diagonal(dim1=-2, dim2=-1).sum(-1) > rounding * whole
+        moments = moments * varies[..., None, None]
+    means = stream_sums / n
+    covariances = stream_squares / n - means[:, :, None] * means[:, None, :]
+    return Written(moments=moments, streams=covariances, n_positions=n)
+
 
 Mode = Literal["q", "k", "v"]
 
@@ -70,8 +158,8 @@ class HeadPairs:
 
 
 def _at_distance(cfg: ModelConfig, S: Tensor, mode: Mode, distance: int | None) -> Tensor:
-    """The factor of a layer's other side, turned to a distance; for None, a root of its Gram matrix's mean over
-    them, so that squared norms of products with it are those means."""
+    """The factor turned to a distance; for None, a root of its mean Gram matrix, whose products have the mean squared
+    norms."""
     if not cfg.position_kind.rotates:
         return S
     sign = 1 if mode == "q" else -1  # W_Q R_δ W_Kᵀ reads keys as W_K R_δᵀ, and its transpose queries as W_Q R_δ
@@ -89,8 +177,8 @@ def _singular_values(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _reads(model: AttentionOnlyTransformer, name: str, folded: bool) -> Tensor:
-    """W_Q, W_K or W_V `[layer, head, d_model, d_head]`, in float64; `folded`: behind its layer's norm. The
-    gain of a norm of queries or keys is part of their matrix."""
+    """W_Q, W_K or W_V `[layer, head, d_model, d_head]` in float64, with the gain of its own norm; `folded`: behind the
+    layer's."""
     weight = double(getattr(model, name))
     if name != "W_V" and model.cfg.qk_norm is not None:
         norms = [getattr(block.attn, f"{name[-1].lower()}_norm") for block in model.blocks]

@@ -25,9 +25,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.circuits.best import Best
-from aotlens.circuits.bounds import coefficient, input_unit
 from aotlens.circuits.distance import in_pairs, turned
+from aotlens.circuits.factors import coefficient, input_unit
+from aotlens.circuits.tiles import Best
 from aotlens.models import ModelConfig
 from aotlens.models.positions import frequencies, rotation
 from aotlens.models.weights import double

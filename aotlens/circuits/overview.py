@@ -1,11 +1,13 @@
 """A whole circuit in one small picture, and exact pieces of it.
 
 A full circuit at V = 48,262 has 2.3 billion entries. `block_overview` divides it into at most n × n blocks and keeps
-one number of each; `exact_block` gives every entry of a few rows and columns, in float64.
+one number of each; `exact_block` gives every entry of a few rows and columns, in float64; `circuit_map` and
+`circuit_block` give some rows and columns by name: those of a list, of the largest entries, or of a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,11 +16,12 @@ import torch
 from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 
-from aotlens.circuits.circuit import Circuit
+from aotlens.circuits.circuit import Circuit, Kind, Lines
+from aotlens.circuits.extremes import ExtremeEntries, extreme_entries, extremes_within
 from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.factors import check
-from aotlens.circuits.labelled import Lines
-from aotlens.results import Result
+from aotlens.conventions import require_choice, require_whole
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,14 +77,12 @@ class Overview(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a block: its first and last row and column, and its number by the name of the statistic."""
-        import pandas as pd
-
         i, j = np.indices(self.values.shape).reshape(2, -1)
         columns: dict[str, np.ndarray] = {}
         rows, columns_of = (i, self.row_size, self.n_rows), (j, self.column_size, self.n_columns)
         for name, (number, size, n) in {"row": rows, "column": columns_of}.items():
             columns |= {f"first_{name}": number * size, f"last_{name}": np.minimum((number + 1) * size, n) - 1}
-        return pd.DataFrame({**columns, self.statistic: self.values.ravel().astype(np.float64)})
+        return data_frame({**columns, self.statistic: self.values.ravel().astype(np.float64)})
 
 
 @torch.no_grad()
@@ -100,17 +101,14 @@ def block_overview(
     1, or another statistic.
     """
     check(circuit)
-    if n_blocks < 1:
-        raise ValueError(f"n_blocks={n_blocks}: expected at least 1.")
+    require_whole("n_blocks", n_blocks, 1)
     n_rows, n_columns = circuit.A.shape[0], circuit.B.shape[1]
     row_size, column_size = -(-n_rows // n_blocks), -(-n_columns // n_blocks)
-    if statistic == "extreme":
+    if require_choice("statistic", statistic, ("extreme", "mean")) == "extreme":
         dtype = torch.promote_types(torch.promote_types(circuit.A.dtype, circuit.B.dtype), torch.float32)
         values = _extremes(circuit.A.to(dtype), circuit.B.to(dtype), row_size, column_size, max_bytes)
-    elif statistic == "mean":
-        values = _block_means(circuit.A, row_size) @ _block_means(circuit.B.T, column_size).T
     else:
-        raise ValueError(f"statistic={statistic!r}: expected 'extreme' or 'mean'.")
+        values = _block_means(circuit.A, row_size) @ _block_means(circuit.B.T, column_size).T
     values = values.cpu().float()
     if not bool(values.isfinite().all()):
         raise ValueError("block_overview: entries are too large for float32; scale the factors down.")
@@ -134,7 +132,7 @@ def block_overview(
 def exact_block(
     circuit: FactoredMatrix, rows: Int[Tensor, " row"], columns: Int[Tensor, " column"]
 ) -> Float64[np.ndarray, "row column"]:
-    """Return the entries of the given rows and columns, each a float64 dot product, on the CPU."""
+    """Return the entries of these rows and columns, each a float64 dot product, on the CPU."""
     A = circuit.A.detach()[rows.to(circuit.A.device)].cpu().double()
     B = circuit.B.detach()[:, columns.to(circuit.B.device)].cpu().double()
     return (A @ B).numpy()
@@ -166,3 +164,179 @@ def _row_block_extremes(rows: Tensor, B: Tensor, row_size: int, column_size: int
 def _block_means(rows: Tensor, size: int) -> Tensor:
     """The mean of every `size` rows, in float64, `[block, inner]`."""
     return torch.stack([part.cpu().double().mean(0) for part in rows.split(size)])
+
+
+#: The number of entries at either end from which a map's rows and columns are taken, and of these rows and columns.
+N_ENTRIES, N_LINES = 100, 16
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CircuitMap(Result):
+    """The entries of some rows and columns of a circuit."""
+
+    kind: Kind
+    unit: str
+    rows: Lines
+    columns: Lines
+    values: Float64[np.ndarray, "row column"]
+
+    @property
+    def headline(self) -> str:
+        height, width = self.values.shape
+        return f"{height} of {self.rows.n:,} rows, {width} of {self.columns.n:,} columns, in {self.unit}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row an entry: row, row_label, column, column_label, and the value by its unit."""
+        i, j = np.indices(self.values.shape).reshape(2, -1)
+        columns = {
+            "row": self.rows.ids[i], "row_label": [self.rows.labels[place] for place in i],
+            "column": self.columns.ids[j], "column_label": [self.columns.labels[place] for place in j],
+            self.unit.replace(" ", "_"): self.values.ravel(),
+        }  # fmt: skip
+        return data_frame(columns)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CircuitBlock(Result):
+    """One block of a circuit's overview: its entries by size, and a map of it."""
+
+    block: tuple[int, int]
+    """The indices of the row block and the column block."""
+    first: bool
+    """Whether none was asked for: then it is the block of the largest entry."""
+    around: bool
+    """Whether the block is so small that the map includes what is around it."""
+    spans: tuple[tuple[int, int], tuple[int, int]]
+    """The first and the last row, the first and the last column."""
+    map: CircuitMap
+    """Every entry, or those of the rows and columns with the largest ones where there are more than `n`."""
+    entries: ExtremeEntries
+
+    @property
+    def headline(self) -> str:
+        (top, bottom), (left, right) = self.spans
+        return f"rows {top} to {bottom}, columns {left} to {right}: {self.entries.headline}"
+
+    def sentences(self) -> str:
+        """Return which rows and columns the map has, and whether it has all entries."""
+        where = ("", ", around the largest entry" if self.around else ", the block of the largest entry")[self.first]
+        listed = "All of its entries" if self.whole else "Its rows and columns with the largest entries"
+        rows, columns = (f"{first}–{last}" if last > first else f"{first}" for first, last in self.spans)
+        return f"Rows {rows}, columns {columns}{where}. {listed}; below, by size."
+
+    @property
+    def whole(self) -> bool:
+        """Whether the map has every entry."""
+        sizes = (last - first + 1 for first, last in self.spans)
+        return self.map.values.shape == tuple(sizes)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row an entry, the largest in size first, as `ExtremeEntries.size_frame`."""
+        return self.entries.size_frame()
+
+
+def circuit_map(
+    circuit: Circuit,
+    rows: Iterable[int | str] = (),
+    columns: Iterable[int | str] = (),
+    *,
+    n: int = N_LINES,
+    entries: ExtremeEntries | None = None,
+) -> CircuitMap:
+    """Return the entries of these rows and columns, each the text of a token or an id.
+
+    Without columns, the n where these rows have their largest entries in size, some of each row; and the other way
+    round. Without either, the n rows and columns of the largest entries of all, taken from `entries` where
+    `extreme_entries` has found them before. Raises `ValueError` for a row or column that the circuit does not have.
+    """
+    require_whole("n", n, 1)
+    at_rows = list(dict.fromkeys(circuit.place("left", row) for row in rows))
+    at_columns = list(dict.fromkeys(circuit.place("right", column) for column in columns))
+    if at_rows and not at_columns:
+        at_columns = _largest_of(circuit, at_rows, n, "columns")
+    elif at_columns and not at_rows:
+        at_rows = _largest_of(circuit, at_columns, n, "rows")
+    elif not at_rows:
+        largest = extreme_entries(circuit, N_ENTRIES) if entries is None else entries
+        order = largest.by_size()
+        at_rows, at_columns = _in_order(largest.rows, order, n), _in_order(largest.columns, order, n)
+    return _map(circuit, at_rows, at_columns)
+
+
+def circuit_block(
+    circuit: Circuit,
+    overview: Overview,
+    block: Sequence[int] | None = None,
+    *,
+    n: int = N_LINES,
+    k: int = N_ENTRIES,
+) -> CircuitBlock:
+    """Return a block of an overview of the same circuit, the one of the largest entry in size by default: its k
+    largest and k smallest entries, and a map of at most n rows and columns.
+
+    A block of fewer than n ÷ 2 rows or columns is extended by what is around it. Raises `ValueError` for a block that
+    the overview does not have.
+    """
+    require_whole("n", n, 1)
+    if block is not None and not all(
+        0 <= index < size for index, size in zip(block, overview.values.shape, strict=True)
+    ):
+        height, width = overview.values.shape
+        raise ValueError(f"block={tuple(block)}: expected one of {height} × {width} blocks.")
+    here = overview.extreme_block() if block is None else (int(block[0]), int(block[1]))
+    exactly = overview.rows(here[0]), overview.columns(here[1])
+    rows, columns = (_around(span, n, size) for span, size in zip(exactly, circuit.shape, strict=True))
+    largest = extremes_within(circuit, rows, columns, k)
+    order = largest.by_size()
+    at_rows, at_columns = (
+        list(span) if len(span) <= n else sorted(_distinct(side.places[order].tolist(), n))
+        for span, side in ((rows, largest.rows), (columns, largest.columns))
+    )
+    return CircuitBlock(
+        block=here,
+        first=block is None,
+        around=exactly != (rows, columns),
+        spans=((rows[0], rows[-1]), (columns[0], columns[-1])),
+        map=_map(circuit, at_rows, at_columns),
+        entries=largest,
+    )
+
+
+def _map(circuit: Circuit, rows: Sequence[int], columns: Sequence[int]) -> CircuitMap:
+    return CircuitMap(
+        kind=circuit.kind,
+        unit=circuit.quantity,
+        rows=circuit.lines("left", rows),
+        columns=circuit.lines("right", columns),
+        values=exact_block(circuit, torch.tensor(rows), torch.tensor(columns)),
+    )
+
+
+def _largest_of(circuit: Circuit, lines: Sequence[int], n: int, of: Literal["rows", "columns"]) -> list[int]:
+    """Find the places of some lines' largest entries in size, a few of each."""
+    n_each = max(1, -(-n // len(lines)))
+    places: list[int] = []
+    for line in lines:
+        rows, columns = ([line], None) if of == "columns" else (None, [line])
+        largest = extremes_within(circuit, rows, columns, n_each)
+        side = largest.columns if of == "columns" else largest.rows
+        places += side.places[largest.by_size()][:n_each].tolist()
+    return _distinct(places, max(n, len(lines)))
+
+
+def _in_order(lines: Lines, order: np.ndarray, n: int) -> list[int]:
+    """The first n; tokens in the order of their entries, positions and the like in their own."""
+    places = _distinct(lines.places[order].tolist(), n)
+    return places if lines.of == "token" else sorted(places)
+
+
+def _around(span: range, n: int, size: int) -> range:
+    """The span, or, if it is less than half of n, n of `size` with it in their middle."""
+    if len(span) >= n // 2:
+        return span
+    start = min(max(0, (span[0] + span[-1] + 1 - n) // 2), max(0, size - n))
+    return range(start, min(size, start + n))
+
+
+def _distinct(places: Iterable[int], n: int) -> list[int]:
+    return list(dict.fromkeys(places))[:n]

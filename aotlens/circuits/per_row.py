@@ -1,6 +1,6 @@
 """The k largest entries of every row, streamed; `topk.py` has the public functions.
 
-Rows are taken in strips. In a strip, for every row i with error bound e_ij (`bounds.py`):
+Rows are taken in strips. In a strip, for every row i with error bound e_ij (`factors.py`):
 
 1. A pass over tiles keeps the largest product of every panel of 128 columns, and of every group of columns.
 2. The k-th largest of (group maximum − its bound) is a number ℓ_i that at least k entries reach, exactly.
@@ -8,8 +8,14 @@ Rows are taken in strips. In a strip, for every row i with error bound e_ij (`bo
    ℓ_i − e_ij are candidates: every entry that is at least ℓ_i is among them, so the k best are.
 4. Candidates are computed in float64 and ordered by that, ties by column.
 
-A candidate too many costs one dot product; ties by the thousand make it slow, never wrong. Small matrices take a
-shorter road to the same answer (`plain.py`).
+A candidate too many costs one dot product; ties by the thousand make it slow, never wrong.
+
+**Small matrices.** The tiles make a few calls of PyTorch for every panel; below some thousand columns those are most of
+the work. There a strip of whole rows is multiplied at once, in float32, and its k + `SPARE` largest products are
+candidates. With p the k-th of them and e the row's bound, at least k entries reach p − e exactly, and an entry that
+does has a product of at least p − 2e. So if the last candidate's product is below that, no entry of the k best is
+missing; if it is not (ties by the dozen), every product that reaches p − 2e is a candidate. Values and order are those
+of the tiled search, bit for bit.
 """
 
 from __future__ import annotations
@@ -19,10 +25,69 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aotlens.circuits import plain
-from aotlens.circuits.best import MERGE_BYTES, Best
-from aotlens.circuits.factors import Factors
-from aotlens.circuits.tiles import Tiles, block_maxima, n_workers, share, tile_sizes
+from aotlens.circuits.factors import Factors, sum_of_terms
+from aotlens.circuits.tiles import MERGE_BYTES, Best, Tiles, block_maxima, n_workers, share, tile_sizes
+
+#: Entries of a matrix up to which this is the shorter road (measured: `python -m benchmarks circuits`).
+MOST_ENTRIES = 2**25
+#: Candidates of a row beyond the k: they tell that nothing is missing.
+SPARE = 2
+#: Bytes of an entry of a strip, should every one be a candidate: its product, masks, indices, and what merging takes.
+STRIP_ENTRY_BYTES = MERGE_BYTES + 48
+#: Products of a strip: 4 MB.
+STRIP_ENTRIES = 2**20
+#: Rows of a strip below which its calls cost more than the tiles' do.
+LEAST_STRIP = 64
+
+
+def strip_rows(factors: Factors, k: int, left_bytes: int) -> int:
+    """Return rows of a strip that fits `left_bytes` whatever the ties; 0 where few do, or the matrix is too large."""
+    n_rows, n_columns = factors.shape
+    if n_rows * n_columns > MOST_ENTRIES or k + SPARE > n_columns:
+        return 0
+    shared = 8 * factors.inner * n_columns  # the columns in float64
+    row_bytes = STRIP_ENTRY_BYTES * n_columns + (k + SPARE) * (24 * factors.inner + MERGE_BYTES)
+    strip = min(n_rows, max(1, STRIP_ENTRIES // n_columns), max(0, left_bytes - shared) // row_bytes)
+    return strip if strip >= min(n_rows, LEAST_STRIP) else 0
+
+
+def best_by_strips(factors: Factors, k: int, strip: int) -> tuple[Tensor, Tensor]:
+    """Find the best of each row as `best_per_row` does, by strips of `strip` whole rows."""
+    n_rows, n_columns = factors.shape
+    values = torch.empty(n_rows, k, dtype=torch.float64)
+    indices = torch.empty(n_rows, k, dtype=torch.int64)
+    errors = (factors.error * factors.row_norms * factors.column_norms.amax() + factors.floors).float()
+    wide_columns = factors.columns.double()
+    tiles = Tiles(rows=strip, columns=n_columns, device=factors.rows32.device)
+    for start in range(0, n_rows, strip):
+        rows = slice(start, min(start + strip, n_rows))
+        products = tiles.product(factors.rows32[rows], factors.columns32)
+        top = products.topk(k + SPARE, dim=1)
+        least = top.values[:, k - 1] - 2 * errors[rows]
+        missing = (top.values[:, -1] >= least).nonzero().squeeze(1)
+        values[rows], indices[rows] = (part.cpu() for part in _ordered(factors, rows, wide_columns, top.indices, k))
+        if len(missing):
+            row, column = (products.index_select(0, missing) >= least[missing, None]).nonzero().unbind(1)
+            best = Best(k=k, device=products.device, ordered_keys=True)
+            best.merge(row, column, factors.entries(missing[row] + start, column))
+            places = missing.cpu() + start
+            values[places], indices[places] = best.value.view(-1, k).cpu(), best.key.view(-1, k).cpu()
+    return values, indices
+
+
+def _ordered(factors: Factors, rows: slice, wide_columns: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best of every row's candidates `[row, candidate]`: float64 values times the sign, and their columns."""
+    terms = wide_columns.index_select(0, candidates.flatten()).unflatten(0, candidates.shape)
+    terms.mul_(factors.rows[rows].double()[:, None])
+    entries = sum_of_terms(terms)
+    if factors.sign < 0:
+        entries = entries.neg_().add_(0.0)
+    values, order = entries.sort(dim=1, descending=True)
+    if bool((values[:, 1:] == values[:, :-1]).any()):  # ties go by column
+        candidates, by_column = candidates.sort(dim=1)
+        values, order = entries.gather(1, by_column).sort(dim=1, descending=True, stable=True)
+    return values[:, :k], candidates.gather(1, order[:, :k])
+
 
 PANEL = 128
 #: Columns of a group at most. Fewer groups are quicker to rank, more give a sharper ℓ.
@@ -49,7 +114,7 @@ def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes:
     n_rows, n_columns = shape
     left = max_bytes - kept_bytes
     tile_rows, tile_columns = tile_sizes(n_rows, n_columns, left // 8, device=device)
-    group = min(GROUP, tile_columns, _power_of_two(max(1, n_columns // (4 * k))))
+    group = min(GROUP, tile_columns, 1 << (max(1, n_columns // (4 * k)).bit_length() - 1))
     panel = min(PANEL, group)
     n_panels, n_groups = -(-n_columns // panel), -(-n_columns // group)
     # Maxima; groups' bounds and the copies that ranking makes; thresholds; the row's best while merging.
@@ -71,16 +136,14 @@ def plan(shape: tuple[int, int], inner: int, k: int, max_bytes: int, kept_bytes:
 
 
 def best_per_row(factors: Factors, k: int, max_bytes: int) -> tuple[Tensor, Tensor]:
-    """Return values (float64, times the sign) and columns (int64) of every row's k best, `[rows, k]`, on the CPU.
-
-    `factors` from `prepare(…, by_row=True)`.
-    """
+    """Return values (float64, times the sign) and columns of every row's k best `[rows, k]`, on the CPU; factors by
+    row."""
     n_rows = factors.shape[0]
     device = factors.rows32.device
     held_bytes = factors.copied_bytes + 16 * n_rows * k
-    small_strip = plain.strip_rows(factors, k, max_bytes - held_bytes)
+    small_strip = strip_rows(factors, k, max_bytes - held_bytes)
     if small_strip:
-        return plain.best_per_row(factors, k, small_strip)
+        return best_by_strips(factors, k, small_strip)
     n = n_workers(device, factors.shape[0] * factors.shape[1])
     try:
         sizes = plan(factors.shape, factors.inner, k, held_bytes + (max_bytes - held_bytes) // n, held_bytes, device)
@@ -197,8 +260,3 @@ class _RowSearch:
 
 def _maxima(values: Tensor, block: int) -> Tensor:
     return values if block <= 1 else block_maxima(values, block)
-
-
-def _power_of_two(number: int) -> int:
-    """The largest that is not above `number`."""
-    return 1 << (number.bit_length() - 1)

@@ -20,7 +20,7 @@ from aotlens.circuits.distance import CAPPED, DYNAMIC, MEAN, checked_distance, r
 from aotlens.circuits.family import CircuitFamily, at_distance, checked_distances
 from aotlens.circuits.sides import Frozen, Reading, ReadSpec, SideSpec, as_side, output_norm_reasons, read_side
 from aotlens.conventions import Head, HeadLike, as_head
-from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, folded_output_norm, require_ours, widened
+from aotlens.models import AttentionOnlyTransformer, folded_norm, folded_output_norm, require_ours, widened
 
 
 @overload
@@ -76,8 +76,8 @@ def qk_circuit(
     Where scores depend on the distance δ from source to destination, `distance` chooses it. With rotary positions the
     circuit is then s · left W_Q R_δ (right W_K)ᵀ; without `distance` it is the mean over the distances of a whole
     context, and says so in `.relative`, except that prompt×prompt has the distances of the prompt (biases belong
-    inside: `biases=True`). With ALiBi −slope · δ is part of the circuit where `distance` is given, and is left out
-    where it is not. Several distances, as `range(64)`, give a `CircuitFamily`, whose `top` is exact over all of them.
+    inside: `biases=True`). With ALiBi −slope · δ is part of the circuit with `distance`, and is left out
+    without. Several distances, as `range(64)`, give a `CircuitFamily`, whose `top` is exact over all of them.
 
     A model in half precision is widened to float32 before anything is multiplied; so it is in `ov_circuit`.
 
@@ -87,7 +87,8 @@ def qk_circuit(
     require_ours(model, "qk_circuit", without=("norm_after", "clip_qkv"))
     head = as_head(head, model.cfg)
     cfg = model.cfg.at_layer(head[0])
-    chosen = _checked(cfg, distance)
+    several = checked_distances(cfg, distance) if isinstance(distance, Sequence) else None
+    single = checked_distance(cfg, several[0] if several else distance)
     left, right = as_side(model, left), as_side(model, right)
     queries = read_side(model, head, "Q", left, frozen)
     keys = read_side(model, head, "K", right, frozen)
@@ -105,9 +106,9 @@ def qk_circuit(
         tokenizer=model.tokenizer,
         psd_because="MSSA has one matrix for queries and keys, and both sides are the same." if same else "",
     )
-    if isinstance(chosen, tuple):
-        return CircuitFamily(content, cfg, chosen)
-    return _placed(model, content, chosen, on_prompt=(left, right) == ("prompt", "prompt"))
+    if several is not None:
+        return CircuitFamily(content, cfg, several)
+    return _placed(model, content, single, on_prompt=(left, right) == ("prompt", "prompt"))
 
 
 def _placed(model: AttentionOnlyTransformer, content: Circuit, distance: int | None, *, on_prompt: bool) -> Circuit:
@@ -168,14 +169,6 @@ def ov_circuit(
     )
 
 
-def _checked(cfg: ModelConfig, distance: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    if not isinstance(distance, Sequence):
-        return checked_distance(cfg, distance)
-    several = checked_distances(cfg, distance)
-    checked_distance(cfg, several[0])
-    return several
-
-
 def _with_bias(
     model: AttentionOnlyTransformer, head: Head, matrix: str, reading: Reading, biases: bool
 ) -> torch.Tensor:
@@ -230,7 +223,7 @@ def _tied_because(model: AttentionOnlyTransformer, layer: int, left: ReadSpec, r
         if not cfg.norm:
             return "a tied output makes W_V W_O = η U Uᵀ."
         # D P has the eigenvalues of √D P √D for a diagonal D ≥ 0.
-        # Named by layer: a sum over layers with different D is no such product.
+        # Named by layer: a sum over layers with different D is not such a product.
         because = f"a tied output makes W_V W_O = η U Uᵀ, and no gain of layer {layer} is negative."
         return because if bool((folded_norm(model, layer).gain >= 0).all()) else ""
     if (left, right) == ("tokens", "logits") and cfg.tied_embeddings and not cfg.norm:

@@ -27,7 +27,7 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.positions import frequencies, rotation
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,9 +82,7 @@ class Reach(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a term: term, variance (nats²)."""
-        import pandas as pd
-
-        return pd.DataFrame({"term": self.terms, "variance": self.variances})
+        return data_frame({"term": self.terms, "variance": self.variances})
 
 
 @torch.no_grad()

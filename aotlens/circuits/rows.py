@@ -14,8 +14,9 @@ from aotlens.circuits.factored import FactoredMatrix
 from aotlens.circuits.factors import Factors, check, prepare
 from aotlens.circuits.tiles import Tiles, tile_sizes
 from aotlens.circuits.topk import MAX_BYTES
+from aotlens.conventions import require_shape
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +34,7 @@ class RowStatistics(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line a row: mean, log_mean_exp, std."""
-        import pandas as pd
-
-        return pd.DataFrame({name: getattr(self, name).numpy() for name in ("mean", "log_mean_exp", "std")})
+        return data_frame({name: getattr(self, name).numpy() for name in ("mean", "log_mean_exp", "std")})
 
 
 @torch.no_grad()
@@ -116,9 +115,7 @@ def above_row_level(
 def _weights(weights: Tensor | None, n_columns: int) -> Tensor:
     if weights is None:
         return torch.full((n_columns,), 1 / n_columns, dtype=torch.float64)
-    if weights.shape != (n_columns,):
-        raise ValueError(f"expected a weight for each of {n_columns} columns, got shape {list(weights.shape)}.")
-    w = double(weights)
+    w = double(require_shape("weights", weights, (n_columns,)))
     total = float(w.sum())
     if not bool(torch.isfinite(w).all()) or bool((w < 0).any()) or abs(total - 1) > 1e-6:
         raise ValueError(

@@ -7,7 +7,7 @@ writes to the stream. The scale depends on the input; a side divides by
     tokens      the token's own centred RMS √(mean(centre(W_E[t])²) + ε), which is the stream's own where a token is
                 alone in it: layer 0 of a model whose positions are not added to the stream
     prompt      the scale frozen on the prompt
-    positions   the prompt's scale where one is given, position by position (so no more rows than the prompt has);
+    positions   the prompt's scale if there is one, position by position (so no more rows than the prompt has);
                 otherwise 1, and then they cannot be compared with tokens: a row of W_pos may be many times smaller or
                 larger than what is left of it behind the norm
     the others  1
@@ -20,7 +20,7 @@ b and the matrices' own biases are a side of their own, `bias`, so that no other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.circuits.side import Side, SideName
+from aotlens.circuits.circuit import Side, SideName
 from aotlens.conventions import HEAD_NAME, Head, HeadLike, as_head
 from aotlens.models import (
     ActivationCache,
@@ -78,13 +78,17 @@ def read_side(
     if spec == "bias":
         bias = widened(model.of_head(f"b_{matrix}", head))
         return Reading(rows=(norm.bias @ weight + bias)[None], side=Side(name="bias", index="bias"))
-    rows: dict[str, Callable[[], tuple[Tensor, list[str]]]] = {
-        "tokens": lambda: _tokens(model, layer, norm),
-        "positions": lambda: _positions(model, layer, matrix, norm, frozen),
-        "residual": lambda: _residual(model, norm),
-        "prompt": lambda: _prompt(layer, norm, frozen),
-    }
-    read, reasons = rows[spec]()
+    reasons: list[str] = []
+    if spec == "tokens":
+        read, reasons = _tokens(model, layer, norm)
+    elif spec == "positions":
+        read, reasons = _positions(model, layer, matrix, norm, frozen)
+    elif spec == "residual":
+        read, of = torch.diag(norm.gain), "the centred stream" if norm.centres else "the stream"
+        reasons = [] if norm.eps is None else [f"residual: of {of}; the norm divides by its scale; here by 1."]
+    else:
+        stream = _one_row(frozen, hook_names.resid_pre(layer))
+        read = norm.read(stream, 1.0 if norm.eps is None else _one_row(frozen, norm.scale_hook))
     index: dict[str, Literal["token", "position", "direction"]] = {"tokens": "token", "residual": "direction"}
     side = Side(
         name=cast(SideName, spec),
@@ -138,18 +142,6 @@ def _positions(
     return norm.read(rows), reasons
 
 
-def _residual(model: AttentionOnlyTransformer, norm: FoldedNorm) -> tuple[Tensor, list[str]]:
-    rows = torch.diag(norm.gain)
-    of = "the centred stream" if norm.centres else "the stream"
-    why = f"residual: of {of}; the norm divides by its scale; here by 1."
-    return rows, [why] if norm.eps is not None else []
-
-
-def _prompt(layer: int, norm: FoldedNorm, frozen: Frozen) -> tuple[Tensor, list[str]]:
-    stream = _one_row(frozen, hook_names.resid_pre(layer))
-    return norm.read(stream, 1.0 if norm.eps is None else _one_row(frozen, norm.scale_hook)), []
-
-
 def _one_row(frozen: Frozen, name: str, n_dims: int = 2) -> Tensor:
     assert frozen is not None
     try:
@@ -167,10 +159,8 @@ def _one_row(frozen: Frozen, name: str, n_dims: int = 2) -> Tensor:
 def _through(
     model: AttentionOnlyTransformer, layer: int, reader: Tensor, what: str, earlier: Head, frozen: Frozen
 ) -> Reading:
-    """Each token or position, moved by the earlier head and read by this one: norm(W_E[t]) W_V W_O `reader`.
-
-    Where a position was moved to is not known, so its row is divided by the earlier norm's scale alone.
-    """
+    """Each token or position, moved by the earlier head and read by this one, divided by the earlier norm's scale
+    alone."""
     if earlier[0] >= layer:
         raise ValueError(
             f"side {earlier}: expected a head of a layer before {layer}, since a head reads only what was written "
@@ -212,8 +202,8 @@ def _normalised(
     read: Tensor | None = None,
     frozen: Frozen = None,
 ) -> Reading:
-    """Queries or keys behind their own norm, where the model has one. A token's is divided by its own scale and a
-    prompt's by the scale there; that of other rows is not known: 1."""
+    """Queries or keys behind their own norm, if any: a token's divided by its own scale, a prompt's by its scale,
+    others by 1."""
     if matrix == "V" or model.cfg.qk_norm is None:
         return reading
     layer, cfg, which, kind = head[0], model.cfg, matrix.lower(), reading.side.name
@@ -243,10 +233,8 @@ def _normalised(
 
 
 def as_side(model: AttentionOnlyTransformer, spec: SideSpec, words: Sequence[str] = _READABLE) -> ReadSpec:
-    """Return a side's word, the head that it names, or positions with the head that moves them.
-
-    Raises `ValueError` for another word and as `as_head` does.
-    """
+    """Return a side's word, the head it names, or positions with the head that moves them. `ValueError` for another
+    word or head."""
     moved = isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], str)
     if moved and spec[0] == "positions" and "positions" in words:
         return "positions", as_head(cast(HeadLike, spec[1]), model.cfg)

@@ -7,24 +7,32 @@ float64 on the CPU, without ever forming M.
 Where rows and columns are the same things (a tokens × logits OV circuit), Elhage et al. (2021, "Detecting copying
 heads") score how much the circuit raises what it reads: Σ λ / Σ |λ|, which is 1 if all eigenvalues λ are positive and
 −1 if all are negative. Complex eigenvalues of a real matrix come in conjugate pairs, so Σ Re λ / Σ |λ| is that number.
+
+**Copying rate.** Of the OV circuit tokens × logits, `W_E W_V W_O W_U` with norms folded in, row t says what attending
+to token t adds to each logit. A token counts as copied if its own logit is the row's maximum. An eigenvalue copying
+score (`spectrum`) weighs how strongly tokens are copied; this rate counts them, and means something for any model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Complex128, Float64, Int64
+from jaxtyping import Bool, Complex128, Float64, Int64
 from torch import Tensor
 
-from aotlens.circuits.circuit import Circuit
+from aotlens.circuits.circuit import Circuit, Lines, sum_of_circuits
 from aotlens.circuits.factored import FactoredMatrix
-from aotlens.circuits.labelled import Lines
-from aotlens.conventions import minus
+from aotlens.circuits.qk_ov import ov_circuit
+from aotlens.circuits.rows import diagonal_rank
+from aotlens.conventions import Head, HeadLike, Progress, as_heads, head_name, minus, require_whole
+from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.weights import double
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,8 +98,8 @@ class Spectrum(Result):
         return f"{sentence}{score} (1: all positive, 0: they cancel, −1: all negative)."
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row an entry of the `left` and `right` ends: vector, singular_value, side, end, rank, id, of a
-        circuit its label, and value."""
+        """Return one row per entry at an end: vector, singular_value, side, end, rank, id, label (of a circuit),
+        value."""
         import pandas as pd
 
         frames = []
@@ -117,13 +125,10 @@ class Spectrum(Result):
         return frame.sort_values(["vector", "side", "end", "rank"], kind="stable", ignore_index=True)
 
     def eigenvalue_frame(self) -> pd.DataFrame:
-        """Return one row an eigenvalue, the largest in size first: real, imaginary. Raises `ValueError` if there is
-        none."""
-        import pandas as pd
-
+        """Return one row per eigenvalue, the largest first: real, imaginary. Raises `ValueError` if there is none."""
         if self.eigenvalues is None:
             raise ValueError(f"This circuit has no eigenvalues: {self.why}")
-        return pd.DataFrame({"real": self.eigenvalues.real, "imaginary": self.eigenvalues.imag})
+        return data_frame({"real": self.eigenvalues.real, "imaginary": self.eigenvalues.imag})
 
 
 @torch.no_grad()
@@ -145,9 +150,8 @@ def spectrum(circuit: FactoredMatrix, k: int = 10, *, n_vectors: int = 10) -> Sp
     Raises `ValueError` for a matrix with leading dimensions, without entries or with entries that are not finite, and
     for k or n_vectors below 1.
     """
-    for name, number in (("k", k), ("n_vectors", n_vectors)):
-        if number < 1:
-            raise ValueError(f"{name}={number}: expected at least 1.")
+    require_whole("k", k, 1)
+    require_whole("n_vectors", n_vectors, 1)
     A, B = _factors(circuit)
     eigenvalues, score, why = _eigenvalues(circuit, A, B)
     because = getattr(circuit, "psd_because", "") if score is not None else ""
@@ -220,4 +224,121 @@ def _ends(vectors: np.ndarray, k: int) -> Ends:
         highest_values=vectors[falling, columns],
         lowest=rising.astype(np.int64),
         lowest_values=vectors[rising, columns],
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CopyingRate(Result):
+    """Shares of the vocabulary, 0 to 1. By chance they would be 1 and 5 in `n_tokens`."""
+
+    heads: tuple[Head, ...]
+    """(layer, head) of every head in the sum."""
+    top1: float | int
+    """Tokens whose own logit is the largest of their row."""
+    top5: float | int
+    """Tokens whose own logit is among the five largest of their row."""
+    n_tokens: int
+    ranks: Int64[np.ndarray, " token"]
+    """The number of logits of a token's row before its own: 0 is the largest. Equal ones come in order of ids."""
+    exact: bool
+    """Whether the circuit's entries are terms of the model's own logits."""
+    relative: str
+    """The reasons if they are not. A row's order is exact all the same where its scale is the only thing missing."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.top1:.1%} of tokens raise their own logit most, {self.top5:.1%} among five"
+
+
+def copying_rate(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike]) -> CopyingRate:
+    """Return the share of tokens t with argmax_u M[t, u] = t, for the OV circuit M `[d_vocab, d_vocab]` of a sum of
+    heads.
+
+    `copying_rate(model, "1.4")` is of one head, `copying_rate(model, ["1.4", (1, 6)])` of the sum of two, as if both
+    attended to the same token. Two heads can copy together what neither copies alone. A head named twice counts once.
+
+    What is left out scales whole rows (a token's own scale, the final norm's) and so leaves a row's order as it is, but
+    a sum's heads of different layers read a token at different scales, of which only the token's own is known. In a
+    model with MLPs (an imported GPT-2, say) more is left out, which can change the order of a row: what the MLPs before
+    a head have made of the token that it reads, and what those after it make of what it writes. `relative` says so; the
+    rate is then of the direct path alone, and a head that copies on text may have a low one.
+
+    Exact, streamed: two float32 products [d_vocab, d_head · heads] × [d_head · heads, d_vocab]; memory: see
+    `diagonal_rank`. A model that reads tokens and writes as many classes counts as one whose class i is token i, the
+    usual case of models of symbols. Raises `ValueError` for a head that the model does not have, for no head, and where
+    no output is the token that is read.
+    """
+    require_ours(model, "copying_rate", without=("norm_after", "clip_qkv"))
+    cfg = model.cfg
+    same_symbols = cfg.read_out == "tokens" or (cfg.read_out == "classes" and cfg.d_out == cfg.d_vocab)
+    if cfg.read_in != "tokens" or not same_symbols:
+        outputs = f"{cfg.d_out} {cfg.read_out}" if cfg.read_out == "classes" else cfg.read_out
+        raise ValueError(
+            f"copying_rate: expected a model from tokens to the same tokens, got one from {cfg.read_in} to {outputs}."
+        )
+    pairs = as_heads(heads, cfg)
+    circuit = sum_of_circuits([ov_circuit(model, pair) for pair in pairs])
+    ranks = diagonal_rank(circuit).numpy()
+    return CopyingRate(
+        heads=pairs,
+        top1=float((ranks < 1).mean()),
+        top5=float((ranks < 5).mean()),
+        n_tokens=len(ranks),
+        ranks=ranks,
+        exact=circuit.exact,
+        relative=circuit.relative,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CopyingScores(Result):
+    """The copying scores of all heads, for the very tokens that they attend to, by eigenvalues and by counting."""
+
+    heads: tuple[Head, ...]
+    n_tokens: int
+    scores: Float64[np.ndarray, " head"]
+    """Σ Re λ / Σ |λ| of the OV circuit tokens × logits, as `spectrum` has it; NaN where there is none."""
+    by_construction: Bool[np.ndarray, " head"]
+    """Whether the score is 1 whatever the weights."""
+    top1: Float64[np.ndarray, " head"]
+    """The share of tokens whose own logit is the largest of all that attending to them adds, as `copying_rate`."""
+    top5: Float64[np.ndarray, " head"]
+
+    @property
+    def headline(self) -> str:
+        best = int(self.top1.argmax())
+        layer, head = self.heads[best]
+        return f"{layer}.{head} copies most: {self.top1[best]:.1%} of {self.n_tokens:,} tokens promote themselves most"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a head: head, score, by_construction, top1, top5."""
+        columns = {"head": list(map(head_name, self.heads)), "score": self.scores}
+        columns |= {name: getattr(self, name) for name in ("by_construction", "top1", "top5")}
+        return data_frame(columns)
+
+
+def copying_scores(
+    model: AttentionOnlyTransformer, heads: Iterable[HeadLike] | None = None, *, progress: Progress | None = None
+) -> CopyingScores:
+    """Return the copying score and the copying rate of each of these heads alone, by default of all heads.
+
+    `progress(done, total)` counts heads. Cost and errors are those of `copying_rate`, for each head.
+    """
+    require_ours(model, "copying_scores")
+    all_heads = product(range(model.cfg.n_layers), range(model.cfg.n_heads))
+    heads = as_heads(list(all_heads if heads is None else heads), model.cfg)
+    rates, spectra = [], []
+    for done, head in enumerate(heads):
+        if progress is not None:
+            progress(done, len(heads))
+        rates.append(copying_rate(model, head))
+        spectra.append(spectrum(ov_circuit(model, head), 1, n_vectors=1))
+    scores = [result.copying_score for result in spectra]
+    return CopyingScores(
+        heads=heads,
+        n_tokens=rates[0].n_tokens,
+        scores=np.array([np.nan if score is None else score for score in scores], dtype=np.float64),
+        by_construction=np.array([result.by_construction for result in spectra]),
+        top1=np.array([rate.top1 for rate in rates]),
+        top5=np.array([rate.top5 for rate in rates]),
     )

@@ -262,7 +262,7 @@ def _side(value: str) -> str | tuple[str, str]:
 
 def _names(circuit: Circuit, side: Side, ids: Iterable[Any]) -> list[str]:
     """Name rows or columns: tokens as quoted text (ids without a tokenizer), other things by number."""
-    from aotlens.circuits.labelled import labels
+    from aotlens.circuits.circuit import labels
     from aotlens.conventions import describe
 
     plain = labels(side, [int(i) for i in ids], circuit.tokenizer)

@@ -58,7 +58,7 @@ class Partner(NamedTuple):
     value: float
     """The composition score, of what the earlier head wrote on the text."""
     z: float
-    """Standard deviations of its square above flipped signs of the text's stream (`aotlens.circuits.sign_flips`)."""
+    """Standard deviations of its square above flipped signs of the text's stream (`aotlens.circuits.nulls`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

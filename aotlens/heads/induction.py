@@ -6,7 +6,7 @@ place that followed the first occurrence, the key then says "the token before me
 with a number of its own (`InductionCircuit.checks`):
 
     1  on random tokens that come twice, the heads are labelled induction (`aotlens.heads.label_rule`)
-    2  their keys read an earlier head most beyond flipped signs (`aotlens.circuits.sign_flips`), and that head attends
+    2  their keys read an earlier head most beyond flipped signs (`aotlens.circuits.nulls`), and that head attends
        to the token before
     3  the weights match: of W_E W_QK (W_E W_OV of the earlier head)ᵀ, a token's row is highest at that same token
     4  they write what they attend to: tokens → logits is highest at the same token

@@ -10,7 +10,7 @@ singular values of AᵀB, and their squares sum to the **overlap** ‖AᵀB‖²
 
     E ‖AᵀB‖² = pq / D,    Var ‖AᵀB‖² = 2pq (D − p)(D − q) ÷ (D² (D − 1)(D + 2))
 
-(`aotlens.circuits.random_rotation`, with all singular values 1). The largest cosine has no such formula and is
+(`aotlens.circuits.nulls`, with all singular values 1). The largest cosine has no such formula and is
 simulated.
 
 That null leaves out what all heads of a layer share without having learned it: the gain of the norm before them, which
@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from aotlens.circuits.random_rotation import TIED, corners, rotation_mean, rotation_std
+from aotlens.circuits.nulls import TIED, corners, rotation_mean, rotation_std
 from aotlens.conventions import require_seed, require_whole
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours
 from aotlens.models.weights import double

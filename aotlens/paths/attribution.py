@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aotlens.conventions import require_shape, require_whole
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.paths.frozen import freeze, read_out_map, reading_map
+from aotlens.paths.frozen import freeze, head_results, read_out_map, reading_map
 from aotlens.paths.groups import ByHead, by_head
 from aotlens.paths.path import SourceName, mlp_name
-from aotlens.paths.streams import head_results
-from aotlens.paths.target import Target, checked_outputs, whole_number
+from aotlens.paths.target import Target, checked_outputs
 
 #: Numbers of one array of a run's sequences, at most: what all layers' heads hold is a small multiple of it.
 _MOST_NUMBERS = 2**22
@@ -54,7 +54,7 @@ def direct_logit_attribution(
     if target is None:
         target = frozen.logits.argmax(-1)
     if isinstance(target, Tensor) and target.ndim == 0:
-        target = whole_number("target", target)
+        target = require_whole("target", target, 0, frozen.R.shape[1] - 1)
     if not isinstance(target, Tensor):
         return by_head(frozen, target)  # type: ignore[arg-type]  # tensors in a tuple are refused as outputs
     ids = target.to(frozen.R.device).reshape(-1)
@@ -65,12 +65,9 @@ def direct_logit_attribution(
             f"{list(target.shape)} of {target.dtype}."
         )
     columns = frozen.R[:, ids].T  # [pos, d_model]
-    direct: dict[SourceName, Tensor] = {
-        name: (frozen.pooled(x) * columns).sum(-1) for name, x in frozen.entering.items()
-    }
-    if frozen.has_bias:
-        bias = frozen.bias_before[-1].expand(frozen.n_pos, -1)
-        direct["bias"] = (frozen.pooled(bias) * columns).sum(-1) + frozen.out_bias[ids]
+    direct = {name: (frozen.pooled(x) * columns).sum(-1) for name, x in frozen.direct.items()}
+    if "bias" in direct:
+        direct["bias"] += frozen.out_bias[ids]
     return ByHead(
         heads=(frozen.pooled(head_results(frozen)) * columns).sum(-1),
         direct=direct,
@@ -81,8 +78,8 @@ def direct_logit_attribution(
 def _of_batch(model: AttentionOnlyTransformer, x: Tensor, mask: Tensor | None, target: Any) -> ByHead:
     """The attribution of several sequences: a run for as many as fit into the memory that one array may take."""
     n_pos = model(x[:1], stop_at_layer=0).shape[1]
-    if mask is not None and mask.shape != (len(x), n_pos):
-        raise ValueError(f"attention_mask: expected {[len(x), n_pos]}, got {list(mask.shape)}.")
+    if mask is not None:
+        require_shape("attention_mask", mask, (len(x), n_pos))
     width = max(n_pos * model.cfg.n_layers * model.cfg.n_heads * model.cfg.d_head, n_pos * model.W_U.shape[1], 1)
     step = max(_MOST_NUMBERS // width, 1)
     parts = []

@@ -78,8 +78,7 @@ class Bounds:
         return torch.einsum("fpk,sfpk->sfp", reading.u, self.values[:, : len(reading.u)])
 
     def starts(self, first: int, stop: int) -> Int[Tensor, "start 2"]:
-        """Return all pairs (source, head) of a source that enters below the head, for heads `first` to `stop`, as
-        indices."""
+        """Return the pairs (source, head) in which the source enters below the head, for heads `first` to `stop`."""
         starts = self.enters[:, first:stop].nonzero()
         starts[:, 1] += first
         return starts
@@ -137,8 +136,7 @@ class Via:
 
 
 def bounds_via(bounds: Bounds, head: Head) -> Via:
-    """Return the bounds of paths through `head`, from what it writes on: exact next to it where it is their first
-    head."""
+    """Bound the paths through `head` from its own output; the first step is exact if it is their first head."""
     n_heads, n_layers = bounds.n_heads, len(bounds.patterns) // bounds.n_heads
     place, above = head[0] * n_heads + head[1], (head[0] + 1) * n_heads
     reach, moved = torch.zeros_like(bounds.moved), torch.zeros_like(bounds.moved)
@@ -275,10 +273,7 @@ def _reach(sigma: Tensor, moved: Tensor, n_layers: int, n_heads: int) -> Tensor:
 
 
 def spectral_norm_bound(matrices: Float[Tensor, "*more a b"]) -> Float[Tensor, "*more"]:
-    """Return an upper bound on the largest singular value, at most inner^(1/32) times it: ‖(M Mᵀ)^16‖_F^(1/32).
-
-    Products instead of decompositions: some 20 times faster for a batch of small matrices.
-    """
+    """Return an upper bound on the largest singular value, at most inner^(1/32) times it: ‖(M Mᵀ)^16‖_F^(1/32)."""
     largest = matrices.abs().amax((-2, -1))
     # Of order 1, so that no square overflows or vanishes.
     matrices = matrices / largest.clamp(min=torch.finfo(matrices.dtype).tiny)[..., None, None]

@@ -11,22 +11,28 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_head, head_name
+from aotlens.conventions import HeadLike, as_head, head_name, require_whole
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.paths import groups, single, words
+from aotlens.paths import groups
 from aotlens.paths.bounds import Bounds, prepare
-from aotlens.paths.enumeration import AllPaths, all_paths
-from aotlens.paths.frozen import Frozen
+from aotlens.paths.enumeration import (
+    AllPaths,
+    all_paths,
+    check_path,
+    every_path,
+    n_paths,
+    n_paths_by_order,
+    path_operator,
+    source_of,
+    stream_of,
+)
+from aotlens.paths.frozen import Frozen, order_streams, root_gradient
 from aotlens.paths.groups import ByHead, BySource
 from aotlens.paths.kronecker import Kronecker, KroneckerSum
-from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource, unit_of
-from aotlens.paths.path import Path, SourceName
-from aotlens.paths.residual import Residual, residual_of
-from aotlens.paths.sankey import Sankey, sankey
+from aotlens.paths.of_logit import LogitByHead, LogitByOrder, LogitBySource, Sankey, sankey, unit_of
+from aotlens.paths.path import Path, SourceName, end_words, output_text, source_words, token_name
 from aotlens.paths.search import TopPaths, top_paths
-from aotlens.paths.single import path_operator
-from aotlens.paths.streams import order_streams, root_gradient
-from aotlens.paths.target import Target, checked_position, direction, output
+from aotlens.paths.target import Residual, Target, checked_position, direction, output, residual_of
 from aotlens.results import Result
 
 
@@ -62,8 +68,7 @@ class Expanded(Result):
 
     @property
     def source_names(self) -> tuple[SourceName, ...]:
-        """The source terms of this model: token (or input), position if added to the stream, mlp_0 … of its MLPs, bias
-        if there is any."""
+        """The sources: token (or input), position if added to the stream, mlp_0 …, and bias if there is one."""
         return self.frozen.source_names
 
     def __repr__(self) -> str:
@@ -74,14 +79,14 @@ class Expanded(Result):
 
     @property
     def n_paths(self) -> int:
-        """The number of paths: (H+1)^L of each source, (H+1)^(L−1−l) of the MLP of layer l; times the positions
-        where sources are split."""
-        return single.n_paths(self.frozen, self.split_sources)
+        """The number of paths: (H+1)^L per source, (H+1)^(L−1−l) for the MLP of layer l; times the positions if
+        split."""
+        return n_paths(self.frozen, self.split_sources)
 
     @property
     def n_paths_by_order(self) -> tuple[int, ...]:
         """The number of paths of k heads, k = 0 … L: C(L, k) × H^k of a source, C(L−1−l, k) × H^k of layer l's MLP."""
-        return single.n_paths_by_order(self.frozen, self.split_sources)
+        return n_paths_by_order(self.frozen, self.split_sources)
 
     # Single paths
 
@@ -90,9 +95,9 @@ class Expanded(Result):
 
         Raises `ValueError` for a negative `max_order`.
         """
-        if max_order is not None and max_order < 0:
-            raise ValueError(f"paths: expected max_order ≥ 0, got {max_order}.")
-        return single.every_path(self.frozen, self.split_sources, max_order)
+        if max_order is not None:
+            require_whole("max_order", max_order)
+        return every_path(self.frozen, self.split_sources, max_order)
 
     def logits(self, path: Path) -> Float[Tensor, "pos out"]:
         """Return one path's contribution to every logit. O(order · pos · d_model · d_head) and one unembedding."""
@@ -104,8 +109,8 @@ class Expanded(Result):
 
     def stream(self, path: Path) -> Float[Tensor, "pos d_model"]:
         """Return the contribution of one path to the final stream, before the read-out."""
-        single.check_path(self.frozen, path)
-        return single.stream_of(self.frozen, path)
+        check_path(self.frozen, path)
+        return stream_of(self.frozen, path)
 
     def source(self, name: SourceName, position: int | None = None) -> Float[Tensor, "pos width"]:
         """Return the input of `operator(path)`: embeddings or an MLP's output `[pos, d_model]`, or for biases ones
@@ -114,7 +119,7 @@ class Expanded(Result):
         `name` is a path's `start`. With `position`, all other rows are 0. Raises `ValueError` for a source that this
         model does not have.
         """
-        return single.source_of(self.frozen, name, position)
+        return source_of(self.frozen, name, position)
 
     def operator(self, path: Path) -> Kronecker | KroneckerSum:
         """Return the path as an operator: `operator(path)(source(path.start, path.source_position))` is `logits(path)`.
@@ -123,7 +128,7 @@ class Expanded(Result):
         Σ b_O of the layers before its first head, and that head's own bias, which the pattern's row sums carry (no
         1/s). It acts on ones (the constant coordinate of *structures*, footnote 2). O(order · d_model² · d_head) time.
         """
-        single.check_path(self.frozen, path)
+        check_path(self.frozen, path)
         return path_operator(self.frozen, path)
 
     # Sums of paths
@@ -147,8 +152,7 @@ class Expanded(Result):
 
     @torch.no_grad()
     def by_head(self, target: Target = None) -> ByHead:
-        """Return all paths grouped by their last head, which is what each head itself adds to the logits; see
-        `ByHead`."""
+        """Return all paths grouped by their last head: each head's direct effect; see `ByHead`."""
         return groups.by_head(self.frozen, target)
 
     @torch.no_grad()
@@ -212,14 +216,13 @@ class Expanded(Result):
         through: HeadLike | None = None,
         budget: int = 1000,
     ) -> TopPaths:
-        """Return the k largest paths to a logit or a logit difference, by best-first search; see
-        `aotlens.paths.search`.
+        """Return the k largest paths to a logit or a logit difference, by best-first search (`aotlens.paths.search`).
 
         `by="abs"` ranks by size, "pos" by the largest, "neg" by the smallest contribution. `target=None` takes the
-        model's own first choice at `position`. With `through`, of the paths that pass that head. `budget` is how many
-        nodes may be expanded.
+        model's first choice at `position`. `through` keeps the paths that pass a head. At most `budget` nodes are
+        expanded.
 
-        Raises `ValueError` for k or budget below 1, another `by`, and a position, output or head that there is not.
+        Raises `ValueError` for k or budget below 1, another `by`, and a missing position, output or head.
         """
         place, target = self.aimed(position, target)
         passing = None
@@ -228,7 +231,7 @@ class Expanded(Result):
             passing = (through, float(groups.through(self.frozen, through, target)[place]))
         paths = top_paths(self.frozen, self._bounds, k, place, target, by, budget, passing)
         descriptions = tuple(self.describe(path, paths.target) for path in paths.paths)
-        return replace(paths, descriptions=descriptions, end=words.end_words(self.model, paths.target))
+        return replace(paths, descriptions=descriptions, end=end_words(self.model, paths.target))
 
     @torch.no_grad()
     def all_paths(self, position: int, target: int | tuple[int, int], *, max_paths: int = 2_000_000) -> AllPaths:
@@ -240,7 +243,7 @@ class Expanded(Result):
         """Return the flow of a logit back through heads to the source tokens; see `Sankey`. `target` as of `top`."""
         place, target = self.aimed(position, target)
         flow = sankey(self.frozen, place, target, max_links)
-        end = words.end_words(self.model, target)
+        end = end_words(self.model, target)
         return replace(flow, str_tokens=self.str_tokens, end=end, unit=unit_of(target))
 
     @torch.no_grad()
@@ -288,7 +291,7 @@ class Expanded(Result):
         return int(self.frozen.logits[checked_position(self.frozen, position)].argmax())
 
     def _of_logit(self, position: int, target: int | tuple[int, int]) -> dict[str, Any]:
-        end = words.end_words(self.model, target)
+        end = end_words(self.model, target)
         return {"position": position, "target": target, "end": end, "logit": self.logit(position, target)}
 
     @torch.no_grad()
@@ -299,11 +302,11 @@ class Expanded(Result):
 
     def token_name(self, token: int) -> str:
         """Return a token in quotes, or its number without a tokenizer."""
-        return words.token_name(self.model, token)
+        return token_name(self.model, token)
 
     def output_text(self, token: int) -> str:
         """Return a token as it is, or its number without a tokenizer."""
-        return words.output_text(self.model, token)
+        return output_text(self.model, token)
 
     def describe(self, path: Path, target: int | tuple[int, int] | None = None, value: float | None = None) -> str:
         """Return a path as a sentence: `" Mr"@3 → 0.5 → 1.2 → logit " Darcy" +1.84`."""
@@ -311,8 +314,8 @@ class Expanded(Result):
 
     def steps(self, path: Path, target: int | tuple[int, int] | None = None) -> list[str]:
         """Return the words of `describe`: the source, each head, and the end."""
-        start = words.source_words(path, self.tokens, self.str_tokens)
-        return [start, *map(head_name, path.heads), words.end_words(self.model, target)]
+        start = source_words(path, self.tokens, self.str_tokens)
+        return [start, *map(head_name, path.heads), end_words(self.model, target)]
 
     @cached_property
     def scored_layers(self) -> dict[int, Any]:

@@ -24,8 +24,8 @@ from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.paths.expanded import Expanded
 from aotlens.paths.frozen import freeze
-from aotlens.paths.score.contrast import Against
 from aotlens.paths.score.expansion import ScoreExpansion, score_of
+from aotlens.paths.score.side import Against
 from aotlens.paths.score.trace import Trace, trace_of
 
 
@@ -76,8 +76,8 @@ class PathExpansion(Expanded):
         By default the key is the one that the head attends to most, without the first token and the query itself; and
         the head, of the layers above the first, the one that attends to such a key most.
 
-        Raises `ValueError` for phi="fixed", which has no scores, for a key hidden from the query, and for a head or a
-        position that there is not.
+        Raises `ValueError` for phi="fixed", which has no scores, for a key hidden from the query, and for a missing
+        head or position.
         """
         return score_of(self, head, query, key, against)
 

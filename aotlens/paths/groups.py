@@ -11,9 +11,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.paths.frozen import Frozen
+from aotlens.paths.frozen import (
+    Frozen,
+    carried,
+    head_results,
+    head_values,
+    root_gradient,
+    source_streams,
+    total_gradients,
+)
 from aotlens.paths.path import SourceName
-from aotlens.paths.streams import carried, head_results, head_values, root_gradient, source_streams, total_gradients
 from aotlens.paths.target import Target, direction, output
 from aotlens.results import Result, top_head
 
@@ -97,21 +104,13 @@ class BySource(Result):
 
 
 def by_head(frozen: Frozen, target: Target) -> ByHead:
-    """Group paths by head. Needs one forward pass, and for the whole vocabulary an unembedding a head.
-
-    Memory: the values of all heads for one target, `[layer, head, pos, d_head]`; for the whole vocabulary what they
-    write, `[layer, head, pos, d_model]`, and its logits.
-
-    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
-    """
+    """See `PathExpansion.by_head`. Memory: the values of all heads, or for all outputs what heads write, and its
+    logits."""
     if target is None:
         check_size("by_head", frozen, frozen.n_layers * frozen.n_heads * frozen.logits.numel())
-    direct: dict[SourceName, Tensor] = {
-        name: output(frozen, x[None], target, None)[0] for name, x in frozen.entering.items()
+    direct = {
+        name: output(frozen, x[None], target, 0 if name == "bias" else None)[0] for name, x in frozen.direct.items()
     }
-    if frozen.has_bias:
-        bias = frozen.bias_before[-1].expand(1, frozen.n_pos, -1)
-        direct["bias"] = output(frozen, bias, target, bias_row=0)[0]
     if target is None:
         results = head_results(frozen)
         heads = output(frozen, results.flatten(0, 1), target, None).unflatten(0, results.shape[:2])
@@ -150,10 +149,8 @@ def by_source(frozen: Frozen, target: Target) -> BySource:
 def by_source_position(
     frozen: Frozen, root: Float[Tensor, "pos d_model"], own_bias: Float[Tensor, " pos"]
 ) -> Float[Tensor, "source pos"]:
-    """Return sources times their gradient, at their position, of a number whose gradient in the final stream is `root`.
-
-    A bias stands at every position that it is added at; `own_bias` is what the read-out's own adds where it reads.
-    """
+    """Return each source times its gradient at its position, of a number with gradient `root` in the final stream;
+    `own_bias` is that of the read-out."""
     streams, heads = total_gradients(frozen, root)
     rows = [(streams[0] * x).sum(-1) for x in frozen.sources.values()]
     if frozen.mlps is not None:
@@ -165,11 +162,9 @@ def by_source_position(
 
 
 def by_virtual_head(frozen: Frozen, target: Target) -> Tensor:
-    """Return P_later ((out_earlier / s) · V W_O r): for one target the later head's map shrinks to one column r.
+    """Return P_later ((out_earlier / s) · V W_O r), with one column r for one target.
 
     O((L·H)² · pos · (d_model + pos)) time for one target; for all outputs d_model · d_head and an unembedding more.
-
-    Raises `ValueError` where the whole vocabulary would take more than 2 GB; give a target.
     """
     results = head_results(frozen)
     n_layers, n_heads = results.shape[:2]

@@ -23,10 +23,9 @@ from aotlens.conventions import Progress
 from aotlens.data import IGNORED
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.paths.frozen import Frozen, freeze
-from aotlens.paths.streams import masked_streams, order_streams
+from aotlens.paths.frozen import Frozen, freeze, masked_streams, order_streams
 from aotlens.paths.target import output
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,12 +85,10 @@ class TermImportance(Result):
         For an order, `alone` is what it takes off the loss given the shorter ones, and the other is missing. Layers and
         heads are missing where they were not asked for.
         """
-        import pandas as pd
-
         rows = [("order", str(k + 1), float(v), float("nan")) for k, v in enumerate(self.by_order)]
         columns = ["kind", "name", "alone", "given_the_rest"]
         if np.isnan(self.heads_alone).any():
-            return pd.DataFrame(rows, columns=columns)
+            return data_frame(rows, columns=columns)
         n_layers, n_heads = self.heads_alone.shape
         rows += [
             ("layer", str(layer), float(self.layer_alone[layer]), float(self.layer_given_the_rest[layer]))
@@ -102,7 +99,7 @@ class TermImportance(Result):
             for layer in range(n_layers)
             for head in range(n_heads)
         ]
-        return pd.DataFrame(rows, columns=columns)
+        return data_frame(rows, columns=columns)
 
 
 @torch.no_grad()
@@ -148,7 +145,9 @@ def term_importance(
             total += loss.n * loss.of(frozen.logits)
             orders += loss.n * _losses(frozen, order_streams(frozen).cumsum(0), loss)
             if heads:
-                subsets += loss.n * _subset_losses(frozen, masks, loss)
+                chunk = max(1, _CHUNK_BYTES // (frozen.logits.numel() * frozen.logits.element_size()))
+                streams = (masked_streams(frozen, part.to(frozen.R)) for part in masks.split(chunk))
+                subsets += loss.n * np.concatenate([_losses(frozen, part, loss) for part in streams])
             n_targets += loss.n
         if progress is not None:
             progress(row + 1, len(inputs))
@@ -175,12 +174,6 @@ def _masks(n_layers: int, n_heads: int) -> Tensor:
     layers = torch.eye(n_layers)[:, :, None].expand(-1, -1, n_heads)
     heads = torch.eye(n_layers * n_heads).unflatten(1, (n_layers, n_heads))
     return torch.cat([layers, 1 - layers, heads, 1 - heads])
-
-
-def _subset_losses(frozen: Frozen, masks: Tensor, loss: _Loss) -> np.ndarray:
-    chunk = max(1, _CHUNK_BYTES // (frozen.logits.numel() * frozen.logits.element_size()))
-    losses = [_losses(frozen, masked_streams(frozen, part.to(frozen.R)), loss) for part in masks.split(chunk)]
-    return np.concatenate(losses)
 
 
 class _Loss:

@@ -26,8 +26,8 @@ from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.data import IGNORED
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.paths.path import Path
-from aotlens.paths.target import checked_outputs, in_range
-from aotlens.results import Result
+from aotlens.paths.target import checked_outputs, place_of
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,13 +63,11 @@ class Intervention(Result):
         difference; "probability" the (first) target's; "loss" is that of the label at `position` and "mean_loss" that
         of all labels, nats; they are missing where there is no label.
 
-        Raises `ValueError` for a position or an output that there is not, for an output minus itself, and for targets
+        Raises `ValueError` for a missing position or output, for an output minus itself, and for targets
         that are not ids, one for each position.
         """
-        import pandas as pd
-
         ids = checked_outputs(target, self.clean.shape[1])
-        position = in_range(position, len(self.clean))
+        position = place_of("position", position, len(self.clean))
         streams = (self.clean, self.forward, self.linear)
         rows: list[tuple[object, ...]] = []
         sign = torch.tensor([1.0, -1.0][: len(ids)], dtype=self.clean.dtype, device=self.clean.device)
@@ -81,7 +79,7 @@ class Intervention(Result):
             if labels[position] != IGNORED:
                 rows.append(("loss", "nats", *(float(loss[position]) for loss in losses)))
             rows.append(("mean_loss", "nats", *(float(loss[labels != IGNORED].mean()) for loss in losses)))
-        return pd.DataFrame(rows, columns=["quantity", "unit", "clean", "forward", "linear"]).set_index("quantity")
+        return data_frame(rows, columns=["quantity", "unit", "clean", "forward", "linear"]).set_index("quantity")
 
     def _labels(self, targets: Tensor) -> Tensor:
         labels, (n, n_out) = targets.reshape(-1).to(self.clean.device), self.clean.shape
@@ -156,10 +154,8 @@ def without_path(expansion: PathExpansion, path: Path) -> Intervention:
 def _missing(
     model: AttentionOnlyTransformer, inputs: Tensor, head: Head, removed: Tensor, own_bias: Tensor | None
 ) -> Tensor:
-    """Return the part of a head's output `[pos, d_model]` that is gone when it reads the stream without `removed`.
-
-    Both in one pass: the first row of the batch is the model's own, the second lacks it.
-    """
+    """The part of a head's output `[pos, d_model]` that is gone when it reads the stream without `removed`: row 0 − row
+    1 of a pass."""
     layer, index = head
     seen: list[Tensor] = []
 

@@ -20,13 +20,12 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import require_whole
+from aotlens.conventions import require_shape, require_whole
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.paths.frozen import freeze
-from aotlens.paths.streams import head_gradients, root_gradient, stream_gradients
+from aotlens.paths.frozen import freeze, head_gradients, root_gradient, stream_gradients
 from aotlens.paths.target import Target, direction
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,12 +61,8 @@ class LogitJacobian(Result):
 
         Raises `ValueError` for a vector of another width.
         """
-        import pandas as pd
-
-        vector = np.asarray(step, dtype=np.float64)
-        if vector.shape != self.moving.shape[1:]:
-            raise ValueError(f"step: expected {self.moving.shape[1]} numbers, got shape {list(vector.shape)}.")
-        return pd.DataFrame(
+        vector = require_shape("step", np.asarray(step, dtype=np.float64), self.moving.shape[1:])
+        return data_frame(
             {"position": range(len(self.moving)), "frozen": self.frozen @ vector, "moving": self.moving @ vector}
         )
 
@@ -91,13 +86,11 @@ class LogitJacobian(Result):
         """Return one row a position: position, token (where there are words), frozen and moving (lengths of the
         gradients, logits a unit), cosine (between them), direct (the length of that part), and the head whose part is
         largest."""
-        import pandas as pd
-
         length, own = np.linalg.norm(self.frozen, axis=1), np.linalg.norm(self.moving, axis=1)
         parts = np.linalg.norm(self.by_head, axis=-1).reshape(-1, len(length))
         first = self.layer * self.by_head.shape[1]
         names = [f"{n // self.by_head.shape[1]}.{n % self.by_head.shape[1]}" for n in range(first, first + len(parts))]
-        frame = pd.DataFrame({"position": range(len(length))})
+        frame = data_frame({"position": range(len(length))})
         if self.str_tokens is not None:
             frame["token"] = list(self.str_tokens)
         largest = parts.argmax(0) if names else ()
@@ -122,7 +115,7 @@ def logit_jacobian(
     choice.
 
     One forward pass, a backward one for all paths and one for each number of heads, and the model's own. Raises
-    `ValueError` for a layer or position that there is not, and as `expand` does.
+    `ValueError` for a missing layer or position, and as `expand` does.
     """
     require_ours(model, "logit_jacobian", without=NOT_LINEAR)
     cfg = model.cfg
@@ -131,9 +124,9 @@ def logit_jacobian(
     n_out_pos = frozen.read.shape[0]
     require_whole("at", at, -n_out_pos, n_out_pos - 1)
     at %= n_out_pos
-    chosen = direction(frozen, int(frozen.logits[at].argmax()) if target is None else target)
+    to = direction(frozen, int(frozen.logits[at].argmax()) if target is None else target)
     with torch.no_grad():
-        g = root_gradient(frozen, at, chosen.column)
+        g = root_gradient(frozen, at, to.column)
         direct, by_head = g, g.new_zeros(cfg.n_layers - layer, cfg.n_heads, *g.shape)
         # Parts by how many heads are still to come: what a layer's heads read has one more.
         orders = torch.zeros(cfg.n_layers - layer + 1, *g.shape).to(g)
@@ -146,9 +139,10 @@ def logit_jacobian(
             orders[1:] += heads.sum(-3)
     inputs = model.to_prompt(tokens, "logit_jacobian")
     words = None if model.tokenizer is None or cfg.read_in != "tokens" else tuple(model.to_str_tokens(inputs[0]))
-    arrays = [_number(each) for each in (direct, by_head, orders, _moving(model, inputs, layer, at, chosen.target))]
+    gradients = (direct, by_head, orders, _moving(model, inputs, layer, at, to.target))
+    arrays = [gradient.detach().cpu().double().numpy() for gradient in gradients]
     return LogitJacobian(
-        layer=layer, at=at, target=chosen.target, direct=arrays[0], by_head=arrays[1], by_order=arrays[2],
+        layer=layer, at=at, target=to.target, direct=arrays[0], by_head=arrays[1], by_order=arrays[2],
         moving=arrays[3], str_tokens=words,
     )  # fmt: skip
 
@@ -170,8 +164,3 @@ def _moving(
         value = row[target] if isinstance(target, int) else row[target[0]] - row[target[1]]
         (gradient,) = torch.autograd.grad(value, leaves)
     return gradient[0]
-
-
-def _number(values: Tensor) -> np.ndarray:
-    array: np.ndarray = values.detach().cpu().double().numpy()
-    return array

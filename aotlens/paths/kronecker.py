@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aotlens.conventions import require_shape, require_whole
+
 _MAX_DENSE_BYTES = 256 * 10**6
 
 
@@ -34,8 +36,7 @@ class Kronecker:
 
     def __call__(self, x: Float[Tensor, "n p"]) -> Float[Tensor, "m q"]:
         """pattern @ x @ weight. Raises `ValueError` where `x` is not `[n, p]`."""
-        _require(x.shape == self.in_shape, f"expected x {list(self.in_shape)}, got {list(x.shape)}.")
-        return self.pattern @ x @ self.weight
+        return self.pattern @ require_shape("Kronecker: x", x, self.in_shape) @ self.weight
 
     @property
     def in_shape(self) -> tuple[int, int]:
@@ -106,8 +107,7 @@ class Kronecker:
         return float(self.pattern.norm() * self.weight.norm())
 
     def move(self) -> Kronecker:
-        """Return pattern ⊗ I: what it moves between positions (*structures*, Remark 20). `move() @ process()` is
-        itself."""
+        """Return pattern ⊗ I: what it moves between positions (*structures*, Remark 20)."""
         return Kronecker(self.pattern, _identity(self.weight.shape[1], self.weight))
 
     def process(self) -> Kronecker:
@@ -200,6 +200,5 @@ def virtual_weight(W: Float[Tensor, "p q"], n: int) -> Kronecker:
 
     Its column form I_n ⊗ Wᵀ is the block-diagonal matrix of the paper. Raises `ValueError` for n < 1.
     """
-    if n < 1:
-        raise ValueError(f"virtual_weight: expected n ≥ 1 positions, got {n}.")
+    require_whole("n", n, 1)
     return Kronecker(torch.eye(n, dtype=W.dtype, device=W.device), W)

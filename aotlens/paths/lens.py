@@ -23,9 +23,8 @@ from torch import Tensor
 from aotlens.conventions import require_whole
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.paths.frozen import freeze
-from aotlens.paths.streams import head_results
-from aotlens.results import Result
+from aotlens.paths.frozen import freeze, head_results
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,12 +85,10 @@ class LogitLens(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a layer and position: layer, position, token (where there are words), says, probability (of
-        its first choice), kl, loss, rank."""
-        import pandas as pd
-
+        """Return one row per layer and position: layer, position, token, says, probability (of its first choice), kl,
+        loss, rank."""
         layers, positions = (each.ravel() for each in np.indices(self.kl.shape))
-        frame = pd.DataFrame({"layer": layers, "position": positions})
+        frame = data_frame({"layer": layers, "position": positions})
         if self.str_tokens is not None:
             frame["token"] = [self.str_tokens[position] for position in positions]
         return frame.assign(
@@ -131,11 +128,9 @@ class HeadLens(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a head: layer, head, promotes and added (its first output, logits), suppresses and taken."""
-        import pandas as pd
-
         layers, heads = (each.ravel() for each in np.indices(self.added.shape[:2]))
         n = len(layers)
-        return pd.DataFrame(
+        return data_frame(
             {
                 "layer": layers, "head": heads,
                 "promotes": [self.says(row) for row in self.promoted.reshape(n, -1)],

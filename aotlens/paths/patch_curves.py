@@ -33,7 +33,7 @@ from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.reader import HeadReader
 from aotlens.models import PHIS, AttentionOnlyTransformer, require_ours
 from aotlens.paths.patches import patch_contributions
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 from aotlens.statistics import ratio_intervals
 
 if TYPE_CHECKING:
@@ -64,27 +64,24 @@ class PatchCurves(Result):
 
     @property
     def area_deletion(self) -> Float64[np.ndarray, "method image"]:
-        """The mean logit above the mean over classes while patches go, in order: small for an order that knows."""
+        """The mean logit above the mean over classes while patches are deleted, in order: small for a good order."""
         return np.trapezoid(self.deletion, self.shares, axis=-1)
 
     @property
     def area_insertion(self) -> Float64[np.ndarray, "method image"]:
-        """The mean logit above the mean over classes while patches are inserted, in order: large for an order that
-        knows."""
+        """The mean logit above the mean over classes while patches are inserted, in order: large for a good order."""
         return np.trapezoid(self.insertion, self.shares, axis=-1)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a method: its two areas, and how far they are from the last method's, with 95% intervals over
         images of the paired difference (deletion_low, …)."""
-        import pandas as pd
-
         columns: dict[str, object] = {"method": self.methods}
         for name, areas in (("deletion", self.area_deletion), ("insertion", self.area_insertion)):
             differences = areas - areas[-1:]
             low, high = ratio_intervals(differences, np.ones(areas.shape[1])).T
             columns |= {name: areas.mean(1), f"{name}_difference": differences.mean(1)}
             columns |= {f"{name}_low": low, f"{name}_high": high}
-        return pd.DataFrame(columns)
+        return data_frame(columns)
 
 
 @torch.no_grad()
@@ -113,13 +110,13 @@ def patch_curves(
     Raises `ValueError` for another model, method or baseline, and for the mean of one image.
     """
     if n_steps is not None:
-        require_whole("n_steps", n_steps, 0)
-    require_whole("n_random", n_random, 0)
+        require_whole("n_steps", n_steps, 1)
+    require_whole("n_random", n_random, 1)
     require_ours(model, "patch curves", without=("norm_after", "norm_output"))
     reader = HeadReader.of(model, "patch curves", images=True)
     assert reader.grid is not None
     batch, grid = reader.require_images(images), reader.grid
-    chosen = _methods(model, batch, methods, batch_size)
+    names = _methods(model, batch, methods, batch_size)
     empty, baseline_name = _baseline(reader, baseline, batch, reference)
     if model.cfg.read_out != "classes" or model.cfg.pooling is None:
         raise ValueError(f"patch curves: expected a model of classes, got read_out={model.cfg.read_out!r}.")
@@ -129,20 +126,18 @@ def patch_curves(
             f"classes: expected one of 0 to {(model.cfg.d_out or 0) - 1} for each of {len(batch)} images, got "
             f"{list(targets.shape)}."
         )
-    if (n_steps is not None and n_steps < 1) or n_random < 1:
-        raise ValueError(f"n_steps={n_steps}, n_random={n_random}: expected at least 1.")
     steps = min(n_steps or _STEPS, grid.n_patches)
     counts = torch.linspace(0, grid.n_patches, steps + 1).round().long()
-    curves = np.empty((2, len(chosen), len(batch), len(counts)))
+    curves = np.empty((2, len(names), len(batch), len(counts)))
     generator = torch.Generator().manual_seed(require_seed(seed))
     for index, image in enumerate(batch):
         one_image = image[None]
-        for place, method in enumerate(chosen):
+        for place, method in enumerate(names):
             if method == "random":
                 orders = [torch.randperm(grid.n_patches, generator=generator) for _ in range(n_random)]
             else:
                 orders = [_order(model, one_image, int(targets[index]), method)]
-            first = torch.stack([_first(order, counts) for order in orders]).flatten(0, 1)  # [order · step, patch]
+            first = torch.cat([order.argsort() < counts[:, None] for order in orders])  # [order · step, patch]
             inserted = _mix(grid, one_image, empty, first)
             deleted = _mix(grid, empty, one_image, first)
             mixed = torch.cat([deleted, inserted]).to(model.device)
@@ -152,7 +147,7 @@ def patch_curves(
         if progress is not None:
             progress(index + 1, len(batch))
     return PatchCurves(
-        methods=chosen,
+        methods=names,
         classes=targets.cpu().numpy().astype(np.int64),
         baseline=baseline_name,
         shares=counts.double().numpy() / grid.n_patches,
@@ -169,10 +164,10 @@ def _methods(
         parts = () if PHIS[model.cfg.phi].normalises else images.split(batch_size)
         signed = any((image_maps(model, part, batch_size=batch_size).pattern < 0).any() for part in parts)
         return tuple(method for method in METHODS if not (signed and method == "rollout"))
-    chosen = tuple(dict.fromkeys([methods] if isinstance(methods, str) else methods))
-    if not chosen or not set(chosen) <= set(METHODS):
-        raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(chosen) or 'none'}.")
-    return chosen
+    names = tuple(dict.fromkeys([methods] if isinstance(methods, str) else methods))
+    if not names or not set(names) <= set(METHODS):
+        raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(names) or 'none'}.")
+    return names
 
 
 def _baseline(
@@ -180,7 +175,7 @@ def _baseline(
 ) -> tuple[Tensor, str]:
     """An image that stands for nothing, `[1, channel, height, width]`, and what it is in words."""
     if isinstance(baseline, Tensor):
-        return reader.require_images(baseline, "baseline"), "an image that was given"
+        return reader.require_images(baseline, "baseline"), "a custom image"
     if baseline == "zero":
         return torch.zeros_like(images[:1]), "zero in what the model reads"
     if baseline != "mean":
@@ -201,11 +196,6 @@ def _order(model: AttentionOnlyTransformer, image: Tensor, target: int, method: 
         maps = image_maps(model, image)
         values = maps.rollout()[0] if method == "rollout" else maps.attention()[0, -1].mean(0)
     return torch.from_numpy(values.ravel().copy()).argsort(descending=True, stable=True)
-
-
-def _first(order: Int64[Tensor, " patch"], counts: Int64[Tensor, " step"]) -> Bool[Tensor, "step patch"]:
-    """Return which patches are among the first `counts` of `order`."""
-    return order.argsort() < counts[:, None]
 
 
 def _mix(

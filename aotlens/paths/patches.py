@@ -36,10 +36,9 @@ from aotlens.heads.reader import HeadReader
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.loss import relative_rounding
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.paths.frozen import Frozen, freeze
-from aotlens.paths.streams import root_gradient, total_gradients
+from aotlens.paths.frozen import Frozen, freeze, root_gradient, total_gradients
 from aotlens.paths.target import checked_outputs
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,11 +140,9 @@ class ClassPatches(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a patch: row, column, logit (what it adds to it), above_mean."""
-        import pandas as pd
-
         rows, columns = np.indices(self.patches.shape)
         named = {"row": rows, "column": columns, "logit": self.logit.patches[0, 0], "above_mean": self.patches}
-        return pd.DataFrame({name: values.ravel() for name, values in named.items()})
+        return data_frame({name: values.ravel() for name, values in named.items()})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,7 +182,7 @@ class PatchContributions(Result):
     def on_image(self, image: int = 0, number: int | None = None) -> ClassPatches:
         """Return the terms of one class on one image; None: of the class that the model chooses.
 
-        Raises `ValueError` for an image that there is not, and a class whose logit was not taken apart.
+        Raises `ValueError` for a missing image, and a class whose logit was not taken apart.
         """
         require_whole("image", image, 0, len(self.predicted) - 1)
         number = int(self.predicted[image]) if number is None else number
@@ -200,14 +197,12 @@ class PatchContributions(Result):
 
         Raises `ValueError` for a class whose logit was not taken apart.
         """
-        chosen = self.predicted.tolist() if numbers is None else list(numbers)
-        return np.stack([self.above_mean.patches[image, self.place(number)] for image, number in enumerate(chosen)])
+        numbers = self.predicted.tolist() if numbers is None else list(numbers)
+        return np.stack([self.above_mean.patches[image, self.place(number)] for image, number in enumerate(numbers)])
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row an image and class: image, class, logit, and above the mean over classes: above_mean, patches,
         class_token, positions, mlps, biases, share_outside."""
-        import pandas as pd
-
         parts = self.above_mean
         images, places = (each.ravel() for each in np.indices(parts.logits.shape))
         columns = {
@@ -216,7 +211,7 @@ class PatchContributions(Result):
         }  # fmt: skip
         for name in ("class_token", "positions", "mlps", "biases", "share_outside"):
             columns[name] = getattr(parts, name).ravel()
-        return pd.DataFrame(columns)
+        return data_frame(columns)
 
 
 @torch.no_grad()
@@ -234,7 +229,7 @@ def patch_contributions(
     pass on the hooked path, and as much backwards for every class and one more. `progress(done, total)` counts images.
 
     Raises `ValueError` for a model that is not ours, reads no images or reads no classes out of an image as a whole,
-    for a class that there is not, and above 100 unless they are named.
+    for a missing class, and above 100 unless they are named.
     """
     require_ours(model, "patch contributions", without=NOT_LINEAR)
     reader = HeadReader.of(model, "patch contributions", images=True)

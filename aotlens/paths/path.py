@@ -1,14 +1,15 @@
-"""A path's name: where it starts, and which heads it passes."""
+"""A path's name: where it starts, and which heads it passes; a path in words, and the logit where it ends."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from aotlens.conventions import HasHeads, HeadLike, as_head, head_name
+from aotlens.conventions import HasHeads, HeadLike, as_head, describe, head_name
+from aotlens.models import AttentionOnlyTransformer
 
 #: The sources of the residual stream: "token" embeddings (for other models "input"), learned "position"s, what the MLP
 #: of a layer writes ("mlp_0"), and "bias"es.
@@ -98,3 +99,44 @@ def check_heads(heads: Iterable[HeadLike], sizes: HasHeads) -> None:
     for (earlier, _), (later, _) in pairwise(as_head(head, sizes) for head in heads):
         if earlier >= later:
             raise ValueError(f"path: expected heads in increasing layers, got layer {earlier} before layer {later}.")
+
+
+def token_name(model: AttentionOnlyTransformer, token: int) -> str:
+    """Return a token in quotes, or its number without a tokenizer."""
+    return describe(output_text(model, token)) if _named(model) else output_text(model, token)
+
+
+def output_text(model: AttentionOnlyTransformer, token: int) -> str:
+    """Return a token as it is, or its number without a tokenizer."""
+    if not _named(model):
+        return f"output {token}"
+    text: str = model.tokenizer.str_tokens([token])[0]  # type: ignore[union-attr]
+    return text
+
+
+def _named(model: AttentionOnlyTransformer) -> bool:
+    return model.tokenizer is not None and model.cfg.read_out == "tokens"
+
+
+def place_words(str_tokens: Sequence[str], position: int) -> str:
+    """Return a token and where it stands: `" Mr"@3`; `@3` without a tokenizer."""
+    return f"{describe(str_tokens[position]) if str_tokens else ''}@{position}"
+
+
+def source_words(path: Path, tokens: Sequence[int], str_tokens: Sequence[str]) -> str:
+    """Return `" Mr"@3` for a token of the prompt with a position, `mlp_0@3` or `mlp_0` for other sources."""
+    position = path.source_position
+    if position is None:
+        return path.start
+    if path.source == "token":
+        return place_words(str_tokens, position) if str_tokens else f"token {tokens[position]}@{position}"
+    return f"{path.start}@{position}"
+
+
+def end_words(model: AttentionOnlyTransformer, target: int | tuple[int, int] | None) -> str:
+    """Return `logit " Darcy"`, a difference of two, or `logits` without a target."""
+    if target is None:
+        return "logits"
+    if isinstance(target, tuple):
+        return f"logit {token_name(model, target[0])} − {token_name(model, target[1])}"
+    return f"logit {token_name(model, target)}"

@@ -30,8 +30,7 @@ Entering: TypeAlias = Mapping[tuple[int, Place], Float[Tensor, "_ pair pos d_mod
 
 
 class Probes(dict[str, Tensor | None]):
-    """Zeros that are added to activations, by the names of their hooks: a gradient with respect to one is the
-    activation's."""
+    """Zeros added to activations, by hook name: a gradient with respect to a zero is that of the activation."""
 
     @classmethod
     def at(cls, names: Iterable[str]) -> Probes:
@@ -47,8 +46,8 @@ class Probes(dict[str, Tensor | None]):
         return x + zeros
 
     def gradients(self, total: Tensor) -> list[Tensor]:
-        """Return the gradients of a number with respect to each; zeros where it does not depend on it. Raises
-        `ValueError` for a number without a gradient."""
+        """Return the gradient of a number by each probe, zeros if independent; `ValueError` for a number without a
+        gradient."""
         if not total.requires_grad:
             raise ValueError("attribution: the metric has no gradient, so it cannot be estimated; patch instead.")
         held = [zeros for zeros in self.values() if zeros is not None]
@@ -73,8 +72,8 @@ class Run:
     def of(
         cls, model: AttentionOnlyTransformer, x: Tensor, names: Sequence[str] = (), probes: Probes | None = None
     ) -> Run:
-        """Return the run of a batch; streams, keys and values are kept, and `names` of each layer; recorded for
-        gradients with respect to `probes`."""
+        """Run a batch; streams, keys, values and `names` of each layer are kept, with gradients if there are
+        `probes`."""
         hooks: set[str] = set()
         for layer in range(model.cfg.n_layers):
             hooks |= {
@@ -149,8 +148,8 @@ class Run:
     def attended(
         self, layer: int, q: Tensor | None, k: Tensor | None, v: Float[Tensor, "row pos head d_head"], start: int
     ) -> Float[Tensor, "row pos head d_head"]:
-        """Return z of queries, keys and values from `start` on, rows being whole batches of the prompts; keys and
-        values at earlier positions are those of this run."""
+        """Return z of queries, keys and values from `start` on; keys and values at earlier positions are those of this
+        run."""
         n = len(v) // len(self.x)
 
         def whole(part: Tensor, name: str) -> Tensor:
@@ -187,7 +186,7 @@ class Run:
         return self.pattern_of(layer, scores_of(cfg, q, k, order, start), start) @ v
 
     def pattern_of(self, layer: int, scores: Tensor, start: int = 0, head: int | None = None) -> Tensor:
-        """Return φ of scores `[row, head, query, key]`, masked, whose first query stands at `start`; of one head, its
+        """Return φ of masked scores `[row, head, query, key]` from query `start` on; with `head`, under that head's
         mask."""
         visible = self.visible(layer, start)
         if visible is not None:

@@ -13,25 +13,126 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aotlens.conventions import Head, head_name, signed
-from aotlens.paths.best import Best, checked_search, slack_of
+from aotlens.conventions import Head, head_name, require_choice, require_whole, signed
 from aotlens.paths.bounds import Bounds, Reading, bound_longer, bounds_via, read_heads
-from aotlens.paths.frozen import Frozen
+from aotlens.paths.enumeration import n_paths
+from aotlens.paths.frozen import Frozen, root_gradient
 from aotlens.paths.of_logit import unit_of
 from aotlens.paths.path import Path
-from aotlens.paths.single import n_paths
-from aotlens.paths.streams import root_gradient
 from aotlens.paths.target import direction
 from aotlens.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Named = TypeVar("Named")
+_SIGNS: dict[str, float] = {"pos": 1.0, "neg": -1.0}
+
+
+class Best(Generic[Named]):
+    """The k + 1 largest seen; the last is there to bound what was evaluated and is not returned."""
+
+    def __init__(self, k: int, by: str) -> None:
+        self.k, self.by = k, by
+        self.heap: list[tuple[float, int, float, Named]] = []
+        self.tie = count(0, -1)  # of two equal paths the first found stays
+        self.n_seen = 0
+
+    def keys(self, values: Tensor) -> Tensor:
+        """Return the numbers that values are ranked by."""
+        return values.abs() if self.by == "abs" else values * _SIGNS[self.by]
+
+    def offer(self, values: Tensor, name: Callable[[int], Named]) -> None:
+        """Consider all entries of a tensor; `name(index)` says which one is."""
+        flat = values.flatten()
+        self.n_seen += flat.numel()
+        keys, indices = self.keys(flat).topk(min(self.k + 1, flat.numel()))
+        if not bool(keys[0].isfinite()):  # NaN counts as the largest
+            raise ValueError(
+                f"top: a contribution is {float(flat[indices[0]])} in {flat.dtype}; use model.double(), or "
+                "by_order, which sums over paths."
+            )
+        for key, index in zip(keys.tolist(), indices.tolist(), strict=True):
+            full = len(self.heap) > self.k
+            if full and key <= self.heap[0][0]:
+                break
+            entry = (key, next(self.tie), float(flat[index]), name(index))
+            if full:
+                heapq.heapreplace(self.heap, entry)
+            else:
+                heapq.heappush(self.heap, entry)
+
+    def ranking(self, frontier: float, total: float) -> tuple[tuple[Named, ...], dict[str, Any]]:
+        """Return the k best, and the fields of `Ranked`; `frontier` bounds every term that was not computed."""
+        ranked = sorted(self.heap, key=lambda entry: entry[:2], reverse=True)
+        values = tuple(value for _, _, value, _ in ranked[: self.k])
+        unreturned = max([frontier, *(key for key, *_ in ranked[self.k :])])
+        return tuple(name for *_, name in ranked[: self.k]), {
+            "values": values,
+            "by": self.by,
+            "total": total,
+            "remainder": total - sum(values),
+            "n_proven": sum(key >= frontier for key, *_ in ranked[: self.k]),
+            "bound": unreturned if unreturned > float("-inf") else 0.0,
+        }
+
+    def threshold(self) -> float:
+        """Return the k-th best key, −∞ while there are fewer."""
+        if len(self.heap) < self.k:
+            return float("-inf")
+        return self.heap[0][0] if len(self.heap) == self.k else heapq.nsmallest(2, self.heap)[1][0]
+
+    def floor(self) -> float:
+        """Return the k + 1-th best key, −∞ while there are fewer; lower keys change nothing that is returned."""
+        return self.heap[0][0] if len(self.heap) > self.k else float("-inf")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranked(Result):
+    """The base of what a search returns: the largest of all terms, largest first, and what is proven of them."""
+
+    values: tuple[float, ...]
+    by: str
+    total: float
+    """The sum of all terms, exact: of the paths the logit, or `through` of the head; of the pairs the contrast."""
+    remainder: float
+    """total − Σ values: what all other terms add, with its sign."""
+    n_proven: int
+    """The number of first ranks that are proven: no term anywhere is larger."""
+    bound: float
+    """No term that is not returned is larger than this: in size, for "pos" and "neg" in its own direction."""
+    n_expanded: int
+    """The number of nodes that were expanded."""
+    n_evaluated: int
+    """The number of terms that were computed; of pairs, those whose two paths were both evaluated."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank is proven."""
+        return self.n_proven == len(self.values)
+
+    @property
+    def _ranks(self) -> str:
+        return f"{self.n_proven} of {len(self.values)} ranks are exact"
+
+
+def checked_search(k: Any, by: str, budget: Any) -> tuple[int, int]:
+    """Return k and budget as numbers. Raises `ValueError` for either below 1, and for another `by`."""
+    require_choice("by", by, ("abs", *_SIGNS))
+    return require_whole("k", k, 1), require_whole("budget", budget, 1, 10**12)
+
+
+def slack_of(weights: Tensor) -> float:
+    """Return the factor of bounds: they are computed in floating point as well, and may have lost to rounding."""
+    exact = not weights.is_cuda or torch.get_float32_matmul_precision() == "highest"
+    return 1 + (1e-9 if weights.dtype == torch.float64 else 1e-4 if exact else 1e-2)
+
 
 _Named: TypeAlias = tuple[Tensor, Callable[[int], Path]]
 
@@ -41,41 +142,26 @@ SENSES = {"abs": "in size", "pos": "for it", "neg": "against it"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TopPaths(Result):
-    """The largest paths found, largest first, and what is proven of them. Contributions in logits."""
+class TopPaths(Ranked):
+    """The largest paths found, and what is proven of them. Contributions in logits."""
 
     paths: tuple[Path, ...]
-    values: tuple[float, ...]
     descriptions: tuple[str, ...] = ()
     """Each path in words, `PathExpansion.describe`."""
     end: str = "logits"
     """The end of each sentence: the logit in words."""
     position: int
     target: int | tuple[int, int]
-    by: str
     logit: float
     """The model's own logit, or difference."""
     through: Head | None
     """The head that all of them pass; None where every path counts."""
-    total: float
-    """The sum of all paths: the logit, or `through` of the head. Exact."""
-    remainder: float
-    """total − Σ values: what all other paths add, with its sign."""
-    n_proven: int
-    """The number of first ranks that are proven: no path anywhere is larger."""
-    bound: float
-    """No single path (through the head) that is not here is larger than this: in size, for "pos" and "neg" in its own
-    direction."""
-    n_expanded: int
-    """The number of nodes that were expanded."""
-    n_evaluated: int
-    """Paths whose contribution was computed."""
     n_paths: int
     """The number of paths (through the head)."""
 
     @property
     def headline(self) -> str:
-        return f"{self.n_proven} of {len(self.paths)} ranks are exact; all other paths add {self.remainder:+.3f} logits"
+        return f"{self._ranks}; all other paths add {self.remainder:+.3f} logits"
 
     def sentences(self) -> str:
         """Return which ranks are proven, what all other paths add, and how large one of them can be."""
@@ -99,13 +185,8 @@ class TopPaths(Result):
         """The unit of a contribution."""
         return unit_of(self.target)
 
-    @property
-    def complete(self) -> bool:
-        """Whether every rank is proven."""
-        return self.n_proven == len(self.paths)
-
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a path: rank (from 1), path (its sentence), source, source_position, heads, order, logits,
+        """Return one row per path: rank (from 1), path (its sentence), source, source_position, heads, order, logits,
         proven."""
         import pandas as pd
 
@@ -135,14 +216,9 @@ def top_paths(
 ) -> TopPaths:
     """See `PathExpansion.top`. `passing` is a head that all paths pass, and what all of them add.
 
-    Above that head's layer a node has no contributions of its own, and what a longer path through it can add is
-    bounded from what the head writes on.
-
-    Each expansion costs O(pos · d_model · d_head · heads below + pos² · d_head · heads below); the bounds cost, once an
-    expansion of a prompt, O((L·H)² · d_head² · (d_model + pos)). Memory: the values of all heads, and a gradient
-    `[pos, d_head]` for each node expanded.
-
-    Raises `ValueError` for k or budget below 1 and for another `by`.
+    Above that head's layer a longer path through it is bounded from what the head writes on. An expansion costs O((pos
+    · d_model + pos²) · d_head · heads below); the bounds, once per prompt, O((L·H)² · d_head² · (d_model + pos)).
+    Memory: the values of all heads, and a gradient `[pos, d_head]` per expanded node.
     """
     k, budget = checked_search(k, by, budget)
     to = direction(frozen, target)
@@ -180,23 +256,15 @@ def top_paths(
             else:
                 pruned = max(pruned, bound)
     frontier = max([pruned, *([-queue[0][0]] if queue else [])])
-    paths = best.sorted()
-    top = paths[:k]
     logit = float(to.of(frozen.logits[position]))
-    total = logit if passing is None else passing[1]
-    unreturned = max([frontier, *(key for key, *_ in paths[k:])])
+    paths, ranking = best.ranking(frontier, logit if passing is None else passing[1])
     return TopPaths(
-        paths=tuple(path for *_, path in top),
-        values=tuple(value for _, _, value, _ in top),
+        **ranking,
+        paths=paths,
         position=position,
         target=to.target,
-        by=by,
         logit=logit,
         through=through,
-        total=total,
-        remainder=total - sum(value for _, _, value, _ in top),
-        n_proven=sum(key >= frontier for key, *_ in top),
-        bound=unreturned if unreturned > float("-inf") else 0.0,
         n_expanded=n_expanded,
         n_evaluated=best.n_seen,
         n_paths=n_paths(frozen, split, through),
@@ -237,10 +305,8 @@ def _children(
 
 
 def child_path(bounds: Bounds, starts: Int[Tensor, "start 2"], heads: tuple[Head, ...]) -> Callable[[int], Path]:
-    """Return entry i of `[start]`, or `[start, pos]` where sources are split, as the path that it is of.
-
-    Each extends `heads` by one head, and starts at one source.
-    """
+    """Return the function from an entry of `[start]`, or `[start, pos]` with split sources, to its path: `heads` and
+    one more."""
 
     def path(i: int) -> Path:
         i, position = divmod(i, bounds.n_pos) if bounds.split else (i, None)

@@ -118,8 +118,8 @@ class Wires:
         return tuple(Edge(self.senders[s], self.receivers[r]) for r, s in (mask & self.exists).nonzero().tolist())
 
     def connected(self, mask: Bool[Tensor, "receiver sender"]) -> Bool[Tensor, "receiver sender"]:
-        """Return the edges of a mask that lie on a way from `embed` to `logits` within it: all others change nothing,
-        unless heads share a norm of queries and keys (`joint_norm`), where all edges are returned."""
+        """Return the edges of a mask on a way from `embed` to `logits` within it, since others change nothing; all of
+        them with a `joint_norm`."""
         remaining = mask & self.exists
         while not self.joint_norm:
             reached = {"embed"} | {edge.receiver[0] for edge in self.named(remaining)}
@@ -138,11 +138,8 @@ class Wires:
 
 
 class Wired:
-    """Runs of a model on one batch of prompts, each reader of the stream with edges of its own.
-
-    Prompts of `own` and `other` have equally many positions. In a causal model positions before the first at which
-    they differ are those of `own`, and are not run again.
-    """
+    """Runs of a model on pairs of prompts of one length, each reader of the stream with edges of its own; in a causal
+    model, from the first position that differs."""
 
     def __init__(self, own: Run, other: Run) -> None:
         if own.x.shape != other.x.shape:
@@ -175,15 +172,14 @@ class Wired:
         share: float = 1.0,
         reads: list[Tensor] | None = None,
     ) -> Float[Tensor, "group pair pos d_model"]:
-        """Compute the read-out's input, from `start` on, with these edges kept in each row, at all positions or at
-        some.
+        """Compute the read-out's input from `start` on, with these edges kept in each row, at all positions or at some.
 
-        With `reads` gradients are recorded, and the streams that receivers read are added to it, `[group, receiver of
-        the layer, pair, pos, d_model]`, in the receivers' order. `share` of what the two prompts bring in is this
-        one's, the rest the other's.
+        `reads` records gradients and collects the streams of receivers, `[group, receiver of the layer, pair, pos,
+        d_model]`. `share` of the difference between the prompts enters.
         """
         model, other, start = self.model, self.other, self.start
-        mask = (kept & self._existing(kept)).to(other.final.device, other.final.dtype)
+        existing = self.wires.exists if kept.ndim == 3 else self.wires.exists[..., None]
+        mask = (kept & existing).to(other.final.device, other.final.dtype)
         entering = share * (self.own.before(0) - other.before(0))[None, None, :, start:]
         if reads is not None:
             entering = entering.detach().requires_grad_()
@@ -215,9 +211,6 @@ class Wired:
                 out = block.mlp(block.ln2(read(stream, 1)))
                 written.append(out - other.cache[hook_names.mlp_out(layer)][:, start:])
         return read(other.final, 1)[:, 0]
-
-    def _existing(self, masks: Tensor) -> Tensor:
-        return self.wires.exists if masks.ndim == 3 else self.wires.exists[..., None]
 
     def _heads(self, layer: int, read: Any) -> Float[Tensor, "group pair pos head d_head"]:
         """z of a layer's heads, of which each reads a stream of its own for queries, keys and values."""

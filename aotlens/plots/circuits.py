@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Reach,
         Spectrum,
     )
-    from aotlens.circuits.labelled import Lines
+    from aotlens.circuits.circuit import Lines
 
 
 #: The number of rows and columns up to which a circuit is drawn entry by entry.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         TermImportance,
         Trace,
     )
-    from aotlens.paths.sankey import Node
+    from aotlens.paths.of_logit import Node
 
 _PAD = 10  # pixels between nodes of a column
 _ROOM = 0.13  # for the first column's labels to its right, and the last one's to its left

@@ -1,4 +1,5 @@
-"""The direct path W_E W_U: what a model predicts from the last token alone (*structures* §4).
+"""The direct path W_E W_U: what a model predicts from the last token alone (*structures* §4);
+`zero_layer` compares it with a corpus's bigrams.
 
 Embedding and unembedding alone are the zero-layer transformer T = W_U W_E (there columns; here rows, W_E W_U). In a
 model with layers it is the path that no head is on. Heads write bigrams too, by attending to the destination itself:
@@ -30,9 +31,9 @@ from aotlens.conventions import Head, HeadLike, Progress, as_heads
 from aotlens.models import AttentionOnlyTransformer, folded_norm, require_ours, widened
 from aotlens.models.phi import PHIS, apply_phi
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.results import Result
-from aotlens.trigrams.corpus_bigrams import BigramSource, count_bigrams
+from aotlens.results import Result, data_frame
 from aotlens.trigrams.find import Tokens, token_ids
+from aotlens.trigrams.text import BigramSource, count_bigrams, token_strings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,13 +70,11 @@ class Bigrams(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a bigram."""
-        import pandas as pd
-
         columns: dict[str, Any] = {"first": self.first_token, "second": self.second_token, "first_id": self.first}
         columns |= {"second_id": self.second, "logit": self.logit, "predicted": self.predicted}
         if self.count is not None:
             columns |= {"count": self.count, "probability": self.probability}
-        return pd.DataFrame(columns)
+        return data_frame(columns)
 
 
 def direct_path(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()) -> FactoredMatrix:
@@ -123,34 +122,33 @@ def bigrams(
     require_ours(model, "bigrams", without=NOT_LINEAR)
     whole, constant = direct_path(model, heads), constant_logits(model, heads)
     path = whole
-    chosen = None if tokens is None else np.array(token_ids(model, tokens, "tokens"), dtype=np.int64)
-    if chosen is not None:
-        path = FactoredMatrix(path.A[torch.from_numpy(chosen).to(path.A.device)], path.B)
-    if per_token or chosen is not None:
+    ids = None if tokens is None else np.array(token_ids(model, tokens, "tokens"), dtype=np.int64)
+    if ids is not None:
+        path = FactoredMatrix(path.A[torch.from_numpy(ids).to(path.A.device)], path.B)
+    if per_token or ids is not None:
         lines = top_per_row(path, k)
-        first = np.repeat(np.arange(len(lines.indices)) if chosen is None else chosen, k).astype(np.int64)
+        first = np.repeat(np.arange(len(lines.indices)) if ids is None else ids, k).astype(np.int64)
         second, logit = lines.indices.numpy().ravel(), lines.values.numpy().ravel()
     else:
         entries = top_entries(path, k)
         first, second, logit = (part.numpy() for part in (entries.rows, entries.columns, entries.values))
-    counts = None
+    count = probability = None
     if corpus is not None:
         counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
+        count, totals = counts.of(first, second), counts.totals[first]
+        probability = count / np.where(totals > 0, totals, np.nan)
     distinct, places = np.unique(first, return_inverse=True)
     log_p = logits_of(whole, constant, first, second) - log_normalisers(whole, constant, distinct)[places]
-
-    def strings(ids: np.ndarray) -> tuple[str, ...]:
-        return ("",) * len(ids) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
 
     return Bigrams(
         first=first,
         second=second,
-        first_token=strings(first),
-        second_token=strings(second),
+        first_token=token_strings(model, first),
+        second_token=token_strings(model, second),
         logit=logit,
         predicted=np.exp(log_p),
-        count=None if counts is None else counts.of(first, second),
-        probability=None if counts is None else counts.of(first, second) / counts.totals_or_nan[first],
+        count=count,
+        probability=probability,
         heads=as_heads(heads, model.cfg, at_least=0),
         relative=relative_because(model),
     )
@@ -159,11 +157,8 @@ def bigrams(
 def constant_logits(
     model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLike] = ()
 ) -> Float[Tensor, " d_vocab"]:
-    """Return the terms that the prediction adds to `direct_path` whatever the token: the norm's bias through W_U, b_U,
-    and with `heads` their b_V through W_O, and b_O, logits.
-
-    Raises `ValueError` as `direct_path` does.
-    """
+    """Return the logits of the prediction that no token changes: the norm's bias through W_U, b_U, and of `heads` b_V
+    through W_O, and b_O. Raises `ValueError` as `direct_path`."""
     W_U = widened(model.W_U)
     constant = widened(model.b_U) + folded_norm(model, None).bias @ W_U
     heads = _checked(model, heads)
@@ -182,10 +177,7 @@ def log_normalisers(
     *,
     progress: Progress | None = None,
 ) -> Float64[np.ndarray, " rows"]:
-    """Return log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: of all), nats; some rows at a time.
-
-    `progress(rows, all)`.
-    """
+    """Return log Σ_o e^{path[t, o] + constant[o]} of the rows `first` (None: all), nats; `progress(rows, all)`."""
     rows = path.A if first is None else path.A[torch.from_numpy(first).to(path.A.device)]
     result = np.empty(len(rows))
     done = 0
@@ -243,3 +235,97 @@ def _checked(model: AttentionOnlyTransformer, heads: HeadLike | Iterable[HeadLik
     if later:
         raise ValueError(f"heads: expected heads of the first layer, which read tokens alone, got {', '.join(later)}.")
     return heads
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ZeroLayer(Result):
+    """The direct path's predictions against a corpus's bigram table, nats."""
+
+    token: tuple[str, ...]
+    """Every token's string; empty strings for a model without a tokenizer."""
+    kl: Float64[np.ndarray, " d_vocab"]
+    """KL(corpus P(· | token) ‖ direct path's prediction); NaN for a token that nothing follows in the corpus."""
+    count: Float64[np.ndarray, " d_vocab"]
+    """The number of times that anything follows the token in the corpus."""
+    frequency: Float64[np.ndarray, " d_vocab"]
+    """The token's share of the corpus's bigrams."""
+    entropy: float | int
+    """The entropy of the corpus's bigram table, frequency-weighted: what no bigram model gets below on this corpus."""
+    unigram_kl: float | int
+    """The KL, frequency-weighted, of a prediction of unigram frequencies whatever the token."""
+    heads: tuple[Head, ...]
+    """The heads whose OV circuits are added to the direct path."""
+    relative: str
+
+    @property
+    def headline(self) -> str:
+        return f"{self.mean_kl:.3f} nats from the corpus's bigrams (unigrams: {self.unigram_kl:.3f})"
+
+    @property
+    def mean_kl(self) -> float:
+        """KL a token, weighted by frequency."""
+        seen = self.frequency > 0
+        return float((self.kl[seen] * self.frequency[seen]).sum())
+
+    @property
+    def cross_entropy(self) -> float:
+        """The direct path's loss on the corpus's bigrams."""
+        return self.entropy + self.mean_kl
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a token that something follows, by its part of the mean KL, largest first."""
+        seen = np.flatnonzero(self.frequency > 0)
+        part = self.kl[seen] * self.frequency[seen]
+        seen, part = (column[np.argsort(-part, kind="stable")] for column in (seen, part))
+        return data_frame(
+            {
+                "token": [self.token[index] for index in seen],
+                "token_id": seen,
+                "count": self.count[seen].astype(np.int64),
+                "frequency": self.frequency[seen],
+                "kl": self.kl[seen],
+                "part": part,
+            }
+        )
+
+
+@torch.no_grad()
+def zero_layer(
+    model: AttentionOnlyTransformer,
+    corpus: BigramSource,
+    *,
+    heads: HeadLike | Iterable[HeadLike] = (),
+    max_tokens: int | None = None,
+    documents: Collection[str] | None = None,
+    progress: Progress | None = None,
+) -> ZeroLayer:
+    """Measure how far the direct path is from a corpus's bigram table, token by token (*structures* §4, Remark 21).
+
+    The prediction after token a is softmax(W_E[a] W_U + b), b the norm's bias through W_U plus b_U; with `heads`, their
+    OV circuits and biases are added, as if they attended to the token itself and to nothing else. P is the corpus's
+    table as counted, without smoothing; for rare tokens KL therefore counts noise, which the frequency weights down.
+
+    `corpus` is text, of which `documents` and `max_tokens` choose some, or bigrams that are counted (`count_bigrams`,
+    `BigramModel`). Time: the path's product and an exp an entry. Memory: rows of it, and the pairs seen.
+    `progress(tokens, all)`. Raises `ValueError` for what `direct_path` and `count_bigrams` refuse.
+    """
+    require_ours(model, "zero_layer", without=(*NOT_LINEAR, "score_cap"))
+    path, bias = direct_path(model, heads), constant_logits(model, heads)
+    counts = count_bigrams(model, corpus, max_tokens=max_tokens, documents=documents)
+    n = len(path.A)
+    a, b, count = counts.first, counts.second, counts.count
+    log_q = logits_of(path, bias, a, b) - log_normalisers(path, bias, progress=progress)[a]
+    log_p = np.log(count / counts.totals[a])
+    share = count / count.sum()
+    kl = np.bincount(a, count / counts.totals[a] * (log_p - log_q), minlength=n)
+    followers = np.bincount(b, count, minlength=n)
+    return ZeroLayer(
+        token=token_strings(model, np.arange(n)),
+        kl=np.where(counts.totals > 0, kl, np.nan),
+        count=counts.totals,
+        frequency=counts.totals / count.sum(),
+        entropy=float(-(share * log_p).sum()),
+        unigram_kl=float((share * (log_p - np.log(followers[b] / count.sum()))).sum()),
+        heads=as_heads(heads, model.cfg, at_least=0),
+        relative=relative_because(model),
+    )

@@ -14,12 +14,10 @@ from aotlens.conventions import Progress, as_head
 from aotlens.data.windows import WINDOWS_A_STRATUM
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 from aotlens.trigrams.counting import Counts, TrigramCounter
-from aotlens.trigrams.examples import Example, ExampleKeeper
-from aotlens.trigrams.kinds import KINDS, kinds
-from aotlens.trigrams.measuring import HeadInText
-from aotlens.trigrams.table import TrigramTable
+from aotlens.trigrams.measuring import Example, ExampleKeeper, HeadInText
+from aotlens.trigrams.table import KINDS, TrigramTable, kinds
 from aotlens.trigrams.text import Sequences, Text, windows
 from aotlens.trigrams.verdict import CONFIRMED, NOT_CONFIRMED, TOO_RARE, Association, associate
 
@@ -94,15 +92,13 @@ class Evidence(Result):
         return {word: self.verdict.count(word) for word in (CONFIRMED, NOT_CONFIRMED, TOO_RARE)}
 
     def by_kind(self) -> pd.DataFrame:
-        """Count the rows of each kind (`aotlens.trigrams.kinds`, the index) that have each verdict (the columns).
+        """Count the rows of each kind (`aotlens.trigrams.table`, the index) that have each verdict (the columns).
 
         Raises `ValueError` for a model without a tokenizer.
         """
-        import pandas as pd
-
         rows = list(zip(kinds(self.table), self.verdict, strict=True))
         verdicts = (CONFIRMED, NOT_CONFIRMED, TOO_RARE)
-        return pd.DataFrame({word: [rows.count((kind, word)) for kind in KINDS] for word in verdicts}, index=KINDS)
+        return data_frame({word: [rows.count((kind, word)) for kind in KINDS] for word in verdicts}, index=KINDS)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table's columns, then counts, lifts and verdicts, and what the head does."""

@@ -1,4 +1,5 @@
-"""One row with its examples as text, each with the prompt that gives its tokens."""
+"""Rows of a head by their tokens, kind and verdict; one row with its examples as text, and prompts that give its
+tokens."""
 
 from __future__ import annotations
 
@@ -8,17 +9,64 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+from jaxtyping import Int64
+
 from aotlens.conventions import glyphs, minus
 from aotlens.models import AttentionOnlyTransformer, require_ours
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 from aotlens.trigrams.evidence import Evidence
-from aotlens.trigrams.examples import Example
-from aotlens.trigrams.kinds import kind_of
-from aotlens.trigrams.rows import TrigramRow
+from aotlens.trigrams.find import is_like
+from aotlens.trigrams.measuring import Example
+from aotlens.trigrams.rows import TrigramRow, TrigramRows
+from aotlens.trigrams.table import kind_of
 from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_STRATA
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FilteredRows(Result):
+    """Those rows of a head that match."""
+
+    rows: TrigramRows
+    """All rows."""
+    numbers: Int64[np.ndarray, " matches"]
+    """The matching ones; 0 is the first."""
+
+    @property
+    def headline(self) -> str:
+        return f"{len(self):,} of {len(self.rows):,} rows match"
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def listed_frame(self) -> pd.DataFrame:
+        """Return the matching rows of `TrigramRows.listed_frame`, with their ranks there."""
+        return self.rows.listed_frame().iloc[self.numbers]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the matching rows of `TrigramRows.to_frame`, with the others of their groups."""
+        frame = self.rows.to_frame()
+        return frame[frame.get("group", frame["rank"]).isin(self.numbers + 1)].reset_index(drop=True)
+
+
+def filter_rows(
+    rows: TrigramRows, *, source: str = "", destination: str = "", out: str = "", verdict: str = "", kind: str = ""
+) -> FilteredRows:
+    """Return the rows whose tokens contain these texts (or, after `=`, are them; `tokens_like`), of this verdict and
+    kind; an empty text matches all. Unchecked rows have no verdict."""
+    frame = rows.listed_frame()
+    keep = np.ones(len(frame), dtype=bool)
+    for column, text in {"source": source, "destination": destination, "out": out}.items():
+        if text:
+            keep &= np.array([is_like(glyphs(token), text) for token in frame[column]], dtype=bool)
+    for column, word in {"verdict": verdict, "kind": kind}.items():
+        if word:
+            keep &= frame[column].eq(word).to_numpy() if column in frame else False
+    return FilteredRows(rows=rows, numbers=np.flatnonzero(keep))
+
 
 #: The number of a window's first tokens that may be dropped to find a text that is tokenised in the same way.
 _MOST_DROPPED = 24
@@ -53,10 +101,8 @@ class ExplainedRow(Result):
         return self.row.to_frame()
 
     def examples_frame(self) -> pd.DataFrame:
-        """Return one row per occurrence: whether the predicted token follows, the head's attention, the distance, the
-        text, and the prompt with the destination's position in it."""
-        import pandas as pd
-
+        """Return one row per occurrence: follows, attention, distance, text, and the prompt with the destination's
+        position."""
         lines = []
         for example, tokens, prompt, dropped in zip(
             self.examples, self.tokens, self.prompts, self.dropped, strict=True
@@ -64,7 +110,7 @@ class ExplainedRow(Result):
             position = example.destination_position
             back = position - example.source_position
             lines.append((example.follows, float(example.attention), back, "".join(tokens), prompt, position - dropped))
-        return pd.DataFrame(lines, columns=["follows", "attention", "distance", "text", "prompt", "position"])
+        return data_frame(lines, columns=["follows", "attention", "distance", "text", "prompt", "position"])
 
 
 def explain_row(model: AttentionOnlyTransformer, row: TrigramRow) -> ExplainedRow:

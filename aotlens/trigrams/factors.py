@@ -16,22 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64, Shaped
+from jaxtyping import Float, Float64, Int64
 from scipy.special import expit
 from torch import Tensor
 
 from aotlens.circuits import Circuit, ov_circuit, qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import PHIS, AttentionOnlyTransformer
-from aotlens.trigrams.distance import farthest, log_competition, rotated_background, whole_distance
-from aotlens.trigrams.normaliser import background_distribution, log_background
-
-#: Counts or probabilities of tokens; None: the training counts stored with the checkpoint.
-Background: TypeAlias = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
+from aotlens.trigrams.background import (
+    Background,
+    background_distribution,
+    farthest,
+    log_background,
+    log_competition,
+    rotated_background,
+    whole_distance,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,11 +109,9 @@ class HeadCircuits:
 def head_circuits(
     model: AttentionOnlyTransformer, head: HeadLike, distance: int | np.integer | str | None = None
 ) -> HeadCircuits:
-    """Return the two circuits of a head between tokens; with rotary positions those of tokens at a distance, where it
-    is said.
+    """Return a head's two circuits between tokens, with rotary positions at a `distance`.
 
-    Raises `ValueError` for a head that the model does not have, and for a model that does not read and write tokens or
-    whose attention is no softmax: no source has a share of attention there.
+    Raises `ValueError` for a missing head, and for a model without tokens at either end or without a softmax.
     """
     cfg = model.cfg
     if (cfg.read_in, cfg.read_out) != ("tokens", "tokens"):
@@ -154,8 +155,7 @@ def competition(
 def normaliser_of(
     model: AttentionOnlyTransformer, circuits: HeadCircuits, background: Background
 ) -> Float64[np.ndarray, " d_vocab"]:
-    """Return N of every destination: what it scores a token of the background, at other distances where positions
-    rotate."""
+    """Return N of every destination; with rotary positions, at other distances than the circuit's."""
     if circuits.distance is not None:
         return rotated_background(model, circuits.head, circuits.distance, circuits.n_background, background)
     return log_background(circuits.qk, background_distribution(model, background))

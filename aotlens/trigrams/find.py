@@ -1,8 +1,10 @@
-"""`skip_trigrams`: a head's best triples over the whole vocabulary; and given triples, scored the same way."""
+"""`skip_trigrams`: a head's best triples over the whole vocabulary; selected and random triples, scored in the same
+way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -10,10 +12,15 @@ import torch
 from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, glyphs
+from aotlens.conventions import HeadLike, glyphs, require_choice, require_seed, require_whole
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.trigrams.distance import relative_positions
+from aotlens.trigrams.background import (
+    background_distribution,
+    log_background,
+    log_background_bound,
+    relative_positions,
+)
 from aotlens.trigrams.factors import (
     Background,
     HeadCircuits,
@@ -23,9 +30,9 @@ from aotlens.trigrams.factors import (
     normaliser_of,
     restrict,
 )
-from aotlens.trigrams.normaliser import background_distribution, log_background, log_background_bound
 from aotlens.trigrams.search import Problem, Triples, best_triples
 from aotlens.trigrams.table import TrigramTable
+from aotlens.trigrams.text import token_strings
 
 #: Token ids, or strings that are one token each.
 Tokens: TypeAlias = Iterable[int | str] | Integer[np.ndarray, " tokens"]
@@ -95,11 +102,8 @@ def skip_trigrams(
     token, score or distance, for a model without tokens or softmax, and without background.
     """
     require_ours(model, "skip_trigrams", without=(*NOT_LINEAR, "score_cap"))
-    if score not in _SCORES:
-        raise ValueError(f"score={score!r}: expected one of {', '.join(map(repr, _SCORES))}.")
-    if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 1 <= k <= _MOST_ROWS:
-        raise ValueError(f"k={k!r}: expected a whole number, at least 1 and at most {_MOST_ROWS:,}.")
-    k = int(k)
+    require_choice("score", score, _SCORES)
+    k = require_whole("k", k, 1, _MOST_ROWS)
     if isinstance(background, str):
         if background != "uniform":
             raise ValueError(f"background={background!r}: expected counts, probabilities, 'uniform' or None.")
@@ -107,8 +111,8 @@ def skip_trigrams(
     circuits = head_circuits(model, head, distance)
     common = frequent_tokens(model, min_count, background).tolist() if min_count else None
     filters = [
-        common if chosen is None else token_ids(model, chosen, name)
-        for chosen, name in ((sources, "sources"), (destinations, "destinations"), (outs, "outs"))
+        common if tokens is None else token_ids(model, tokens, name)
+        for tokens, name in ((sources, "sources"), (destinations, "destinations"), (outs, "outs"))
     ]
     log_c = competition(model, circuits, distance, background)
     excess: Callable[[np.ndarray], np.ndarray] | None = None
@@ -143,14 +147,14 @@ def score_triples(
     background: Background = None,
     distance: int | np.integer | str | None = None,
 ) -> TrigramTable:
-    """Return the numbers of `skip_trigrams` for triples that somebody chose, in the order given: row i is the i-th of
+    """Return the numbers of `skip_trigrams` for selected triples, in their order: row i is the i-th of
     each.
 
     Raises `ValueError` for sequences of different lengths and for what `skip_trigrams` refuses.
     """
     require_ours(model, "score_triples", without=(*NOT_LINEAR, "score_cap"))
     source, destination, out = (
-        np.array(token_ids(model, chosen, "tokens"), dtype=np.int64) for chosen in (sources, destinations, outs)
+        np.array(token_ids(model, tokens, "tokens"), dtype=np.int64) for tokens in (sources, destinations, outs)
     )
     if not len(source) == len(destination) == len(out):
         got = [len(source), len(destination), len(out)]
@@ -206,13 +210,13 @@ def tokens_like(
     return ids[:most]
 
 
-def is_like(shown: str, text: str) -> bool:
+def is_like(token: str, text: str) -> bool:
     """Return whether a token, written with glyphs, contains `text` or, with `=`, is it."""
-    return shown == glyphs(text[1:]) if text.startswith("=") else glyphs(text).casefold() in shown.casefold()
+    return token == glyphs(text[1:]) if text.startswith("=") else glyphs(text).casefold() in token.casefold()
 
 
 def token_ids(model: AttentionOnlyTransformer, tokens: Tokens, name: str) -> list[int]:
-    """Return ids of tokens given as ids or strings. Raises `ValueError` for none, for ids out of range, for longer
+    """Return token ids from ids or strings. Raises `ValueError` for none, for ids out of range, and for longer
     strings."""
     if isinstance(tokens, str):
         tokens = [tokens]
@@ -286,9 +290,6 @@ def _table(
     source, destination, out = ids
     reasons = [circuits.relative, "" if distance is None else relative_positions(model, circuits.head[0])]
 
-    def strings(tokens: np.ndarray) -> tuple[str, ...]:
-        return ("",) * len(tokens) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(tokens.tolist()))
-
     attention = factors.attention(z)
     effect = attention * ov
     return TrigramTable(
@@ -297,9 +298,9 @@ def _table(
         source=source,
         destination=destination,
         out=out,
-        source_token=strings(source),
-        destination_token=strings(destination),
-        out_token=strings(out),
+        source_token=token_strings(model, source),
+        destination_token=token_strings(model, destination),
+        out_token=token_strings(model, out),
         qk=z,
         attention=attention,
         ov=ov,
@@ -310,3 +311,63 @@ def _table(
         n_background=circuits.n_background,
         relative=" ".join(reason for reason in reasons if reason),
     )
+
+
+_NEIGHBOURS, _FEWEST = 20, 5
+_FACTOR = 1.5
+
+
+def matched_random(
+    model: AttentionOnlyTransformer,
+    table: TrigramTable,
+    n: int = 1000,
+    *,
+    seed: int = 0,
+    background: Background = None,
+) -> TrigramTable:
+    """Return `n` random triples matched to `table`'s rows for token frequency, scored by its head.
+
+    Each is drawn for a row of the table, taken at random: source, destination and out are each replaced, independently,
+    by one of the 20 tokens nearest in log frequency (the token itself among them), those more than 1.5 times as
+    frequent or as rare left out unless they are among the nearest 5. What the three have to do with each other is lost;
+    how common they are is not. (The most frequent tokens of all have few neighbours, and rarer ones.) Rows stand in the
+    order drawn, and text is asked of each what it is asked of the row that it was drawn for (`upwards`).
+
+    Raises `ValueError` for an empty table, and where there are no counts.
+    """
+    require_ours(model, "matched_random", without=(*NOT_LINEAR, "score_cap"))
+    if not len(table):
+        raise ValueError("matched_random: expected a table with rows, got an empty one.")
+    generator = np.random.default_rng(require_seed(seed))
+    distribution = background_distribution(model, background)
+    rows = generator.integers(0, len(table), n)
+    source, destination, out = (
+        _nearby(distribution, ids[rows], generator) for ids in (table.source, table.destination, table.out)
+    )
+    random = score_triples(
+        model, (table.layer, table.head), source, destination, out, background=background, distance=table.distance
+    )
+    return replace(random, upwards=table.upwards[rows], largest=table.largest)
+
+
+def _nearby(
+    distribution: Float64[np.ndarray, " d_vocab"], ids: Int64[np.ndarray, " n"], generator: np.random.Generator
+) -> Int64[np.ndarray, " n"]:
+    n = len(distribution)
+    order = np.argsort(-distribution, kind="stable")
+    rank = np.empty(n, dtype=np.int64)
+    rank[order] = np.arange(n)
+    # Tokens that never occur count as half as frequent as the rarest that do.
+    level = np.log(np.maximum(distribution, distribution[distribution > 0].min() / 2))[order]
+    width = min(_NEIGHBOURS, n)
+    around = rank[ids][:, None] + np.arange(1 - width, width)  # the nearest `width` are among these
+    apart = np.abs(level[np.clip(around, 0, n - 1)] - level[rank[ids]][:, None])
+    apart[(around < 0) | (around >= n)] = np.inf
+    # Ties go to the nearer in rank, so that tokens of one frequency are not drawn from one side.
+    beside = np.abs(np.arange(1 - width, width))
+    nearest = np.lexsort((np.broadcast_to(beside, apart.shape), apart), axis=1)[:, :width]
+    among = np.take_along_axis(apart, nearest, axis=1)
+    few = min(_FEWEST, width)
+    allowed = np.maximum((among <= np.log(_FACTOR)).sum(1), few)
+    drawn = (generator.random(len(ids)) * allowed).astype(np.int64)
+    return order[around[np.arange(len(ids)), nearest[np.arange(len(ids)), drawn]]]

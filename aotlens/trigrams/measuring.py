@@ -1,8 +1,10 @@
-"""The behaviour of a head where a table says it acts: attention, direct effect, and the change when it is ablated."""
+"""The behaviour of a head where a table says it acts: attention, direct effect, the change when it is ablated;
+examples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from aotlens.conventions import Head
 from aotlens.models import AttentionOnlyTransformer, hook_names, widened
 from aotlens.models.phi import apply_phi
 from aotlens.models.traits import require_without
+from aotlens.results import Result
 from aotlens.trigrams.counting import Occurrences
 
 
@@ -45,15 +48,15 @@ class HeadInText:
 
     @torch.no_grad()
     def measure(
-        self, tokens: Int64[np.ndarray, "windows pos"], source: Int64[np.ndarray, " rows"], found: Occurrences
+        self, tokens: Int64[np.ndarray, "windows pos"], source: Int64[np.ndarray, " rows"], occurrences: Occurrences
     ) -> Measured:
-        """Run two forward passes of the windows that hold an occurrence, with logits only at the destinations, and as
-        many steps as there are pairs of a destination and a copy of its source."""
+        """Run two forward passes of the windows with an occurrence; steps: pairs of a destination and a copy of its
+        source."""
         model = self.model
-        held, among = np.unique(found.window, return_inverse=True)
-        tokens, found = tokens[held], found._replace(window=among)
+        held, among = np.unique(occurrences.window, return_inverse=True)
+        tokens, occurrences = tokens[held], occurrences._replace(window=among)
         ids = torch.from_numpy(tokens).to(model.device)
-        places, index = np.unique(among * tokens.shape[1] + found.position, return_inverse=True)
+        places, index = np.unique(among * tokens.shape[1] + occurrences.position, return_inverse=True)
         at_destinations = torch.zeros(ids.shape, dtype=torch.bool)
         at_destinations.view(-1)[torch.from_numpy(places)] = True
         place = torch.from_numpy(index).to(ids.device)
@@ -68,7 +71,7 @@ class HeadInText:
         def keep(value: Tensor, hook: Any) -> None:
             activations[hook.name] = widened(value if hook.name == hook_names.FINAL_SCALE else value[:, :, self.head])
 
-        outs = torch.from_numpy(self._distinct[self._column[found.row]]).to(ids.device)
+        outs = torch.from_numpy(self._distinct[self._column[occurrences.row]]).to(ids.device)
 
         def log_probability(hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]]) -> Tensor:
             logits = widened(model.run_with_hooks(ids, fwd_hooks=hooks, logits_at=at_destinations))
@@ -80,9 +83,11 @@ class HeadInText:
         pattern = self._pattern(activations[names[0]], activations[names[1]])
         writes = (activations[names[2]] - self._bias) @ self._writes  # [windows, pos, distinct outs]
         scale = activations[hook_names.FINAL_SCALE][..., 0].cpu().double().numpy() if model.cfg.norm else None
-        attention, effect, last = self._from_sources(tokens, source, found, pattern.cpu().numpy(), writes.cpu().numpy())
+        attention, effect, last = self._from_sources(
+            tokens, source, occurrences, pattern.cpu().numpy(), writes.cpu().numpy()
+        )
         if scale is not None:
-            effect = effect / scale[found.window, found.position]
+            effect = effect / scale[occurrences.window, occurrences.position]
         return Measured(attention, effect, (without - clean).numpy(), last)
 
     def _pattern(self, q: Tensor, k: Tensor) -> Float[Tensor, "windows query key"]:
@@ -130,3 +135,57 @@ class HeadInText:
         attention = np.bincount(occurrence, share, minlength=n)
         effect = np.bincount(occurrence, share * written, minlength=n)
         return attention, effect, places[end - 1] % n_pos
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Example(Result):
+    """One occurrence: the window's tokens up to the one that came next."""
+
+    row: int
+    """The row of the table, from 0."""
+    tokens: Int64[np.ndarray, " pos"]
+    """The tokens from the start token; the destination is the last but one."""
+    source_position: int
+    """The source's last copy."""
+    destination_position: int
+    follows: bool
+    """Whether the last token is the row's out."""
+    attention: float | int
+    """The head's, from the destination to all copies of the source."""
+
+
+class ExampleKeeper:
+    """Keeps the first `limit` occurrences of every row that the out follows, and as many that it does not."""
+
+    def __init__(self, n_rows: int, limit: int) -> None:
+        self._limit = limit
+        self._kept: dict[bool, list[list[Example]]] = {
+            follows: [[] for _ in range(n_rows)] for follows in (True, False)
+        }
+        self._counts = {follows: np.zeros(n_rows, dtype=np.int64) for follows in (True, False)}
+
+    def add(self, tokens: np.ndarray, occurrences: Occurrences, measured: Measured) -> None:
+        for follows in (True, False):
+            counts = self._counts[follows]
+            wanted = np.flatnonzero((occurrences.follows == follows) & (counts[occurrences.row] < self._limit))
+            wanted = wanted[np.argsort(occurrences.row[wanted], kind="stable")]
+            row = occurrences.row[wanted]
+            nth = np.arange(len(row)) - np.searchsorted(row, row)  # of its row, in this batch
+            for i in wanted[nth < (self._limit - counts[row])]:
+                window, position = int(occurrences.window[i]), int(occurrences.position[i])
+                self._kept[follows][occurrences.row[i]].append(
+                    Example(
+                        row=int(occurrences.row[i]),
+                        tokens=tokens[window, : position + 2].copy(),
+                        source_position=int(measured.last_source[i]),
+                        destination_position=position,
+                        follows=follows,
+                        attention=float(measured.attention[i]),
+                    )
+                )
+                counts[occurrences.row[i]] += 1
+
+    def examples(self) -> tuple[Example, ...]:
+        """Return the examples by row; at most `limit` each, those that the out follows first."""
+        rows = zip(self._kept[True], self._kept[False], strict=True)
+        return tuple(example for true, false in rows for example in [*true, *false][: self._limit])

@@ -17,15 +17,12 @@ from jaxtyping import Int64
 from aotlens.conventions import Head, HeadLike, Progress, all_heads, as_head, head_name, several
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.results import OfCheckpoint, Result, find_stored, stored, stored_path
-from aotlens.trigrams.counting import Counts
+from aotlens.results import OfCheckpoint, Result, data_frame, find_stored, stored, stored_path
+from aotlens.trigrams.counting import Counts, Strata
 from aotlens.trigrams.evidence import Evidence, evidence
 from aotlens.trigrams.find import skip_trigrams
-from aotlens.trigrams.folding import FoldedTrigrams, fold_rows
-from aotlens.trigrams.kinds import KINDS, kinds
 from aotlens.trigrams.skip_trigram_bug import SkipTrigramBugs, skip_trigram_bugs
-from aotlens.trigrams.strata import Strata
-from aotlens.trigrams.table import TrigramTable
+from aotlens.trigrams.table import KINDS, FoldedTrigrams, TrigramTable, fold_rows, kinds
 from aotlens.trigrams.text import Text, read_ids
 from aotlens.trigrams.verdict import TOO_RARE, VERDICTS
 
@@ -71,8 +68,8 @@ class TrigramRows(Result):
         return self.groups.table.take(self.groups.members(int(self.groups.best[rank - 1]))[1:])
 
     def listed_frame(self) -> pd.DataFrame:
-        """Return one row a listed row: the table, its evidence, `score` (what ranks), `kind`, and `grouped`, how many
-        further rows its group has."""
+        """Return one row per listed row: the table, its evidence, `score` (the ranking), `kind`, and `grouped`, the
+        others of its group."""
         frame = _described(self.table, self.evidence)
         if self.groups is not None:
             beneath = self.groups.beneath
@@ -81,8 +78,8 @@ class TrigramRows(Result):
         return frame
 
     def to_frame(self) -> pd.DataFrame:
-        """Return `listed_frame`, and after each row the others of its group, which have no rank and no verdict of their
-        own; `group` is the rank of the row that is listed."""
+        """Return `listed_frame`, and after each row the others of its group, without rank and verdict; `group` is the
+        listed row's rank."""
         frame, groups = self.listed_frame(), self.groups
         if groups is None:
             return frame
@@ -97,21 +94,18 @@ class TrigramRows(Result):
         return pd.concat([listed, others]).sort_values("group", kind="stable", ignore_index=True)
 
     def by_kind(self) -> pd.DataFrame:
-        """Count the rows of each kind (`aotlens.trigrams.kinds`, the index) that have each verdict (the columns)."""
-        import pandas as pd
-
+        """Count the rows of each kind (`aotlens.trigrams.table`, the index) that have each verdict (the columns)."""
         if self.evidence is not None:
             return self.evidence.by_kind()
         words = kinds(self.table)
-        return pd.DataFrame({NOT_CHECKED: [words.count(kind) for kind in KINDS]}, index=list(KINDS))
+        return data_frame({NOT_CHECKED: [words.count(kind) for kind in KINDS]}, index=list(KINDS))
 
     def kind_frame(self) -> pd.DataFrame:
         """Return `by_kind` with the kinds as a column."""
         return self.by_kind().rename_axis("kind").reset_index()
 
     def forced_frame(self) -> pd.DataFrame:
-        """Return one row a triple that pairs of confirmed rows force. Raises `ValueError` for rows that were not
-        checked."""
+        """Return one row per triple that pairs of confirmed rows force. Raises `ValueError` for unchecked rows."""
         if self.forced is None:
             raise ValueError("The rows were not checked against text, so it is not known what confirmed rows force.")
         return self.forced.to_frame()
@@ -176,11 +170,11 @@ def check_rows(
     `run_model=False` counts only: verdicts need no more. Raises `ValueError` as `evidence` does.
     """
     require_ours(model, "check_rows", without=(*NOT_LINEAR, "score_cap"))
-    given: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
+    limits: dict[str, Any] = {"max_tokens": max_tokens, "documents": documents}
     held = evidence(
-        model, rows.table, corpus, n_examples=n_examples, run_model=run_model, progress=progress, **given
+        model, rows.table, corpus, n_examples=n_examples, run_model=run_model, progress=progress, **limits
     )  # fmt: skip
-    return replace(rows, evidence=held, forced=skip_trigram_bugs(model, held, corpus, limit=limit, **given))
+    return replace(rows, evidence=held, forced=skip_trigram_bugs(model, held, corpus, limit=limit, **limits))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,7 +183,7 @@ class RowsByHead(Result):
 
     heads: tuple[Head, ...]
     kinds: Int64[np.ndarray, "heads kinds"]
-    """The rows by kind, in the order of `aotlens.trigrams.kinds.KINDS`."""
+    """The rows by kind, in the order of `aotlens.trigrams.table.KINDS`."""
     verdicts: Int64[np.ndarray, "heads verdicts"] | None
     """Confirmed, not confirmed, too rare; None where the rows were not checked."""
 
@@ -203,9 +197,7 @@ class RowsByHead(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a head."""
-        import pandas as pd
-
-        frame = pd.DataFrame({"head": list(map(head_name, self.heads)), "rows": self.kinds.sum(1)})
+        frame = data_frame({"head": list(map(head_name, self.heads)), "rows": self.kinds.sum(1)})
         if self.verdicts is not None:
             frame[list(VERDICTS)] = self.verdicts
         frame[list(KINDS)] = self.kinds
@@ -247,15 +239,15 @@ def gather_rows(
     heads: Iterable[Head], rows_of: Callable[[Head], TrigramRows], *, progress: Progress | None = None
 ) -> RowsByHead:
     """Return `RowsByHead` of the rows that `rows_of` gives for each head."""
-    chosen = tuple(heads)
+    selection = tuple(heads)
     frames = []
-    for done, head in enumerate(chosen):
+    for done, head in enumerate(selection):
         if progress is not None:
-            progress(done, len(chosen))
+            progress(done, len(selection))
         frames.append(rows_of(head).by_kind())
     checked = bool(frames) and NOT_CHECKED not in frames[0]
     return RowsByHead(
-        heads=chosen,
+        heads=selection,
         kinds=np.array([frame.sum(axis=1) for frame in frames], dtype=np.int64).reshape(-1, len(KINDS)),
         verdicts=np.array([frame.sum() for frame in frames], dtype=np.int64) if checked else None,
     )
@@ -295,13 +287,11 @@ class StoredRows(OfCheckpoint):
 
     @classmethod
     def keep(cls, rows: Iterable[TrigramRows], **origin: Any) -> StoredRows:
-        """Keep checked rows: of places to read those of confirmed rows, and the first of each other row that
-        the text decides."""
+        """Keep checked rows, with all examples of confirmed rows and one of each other row that the text decides."""
         return cls(rows=tuple(map(_lightened, rows)), **origin)
 
     def of(self, rows: TrigramRows) -> TrigramRows | None:
-        """Return the same rows as they were checked, with the groups that these have; None where they are not among
-        them."""
+        """Return the stored check of the same rows, with their groups; None if there is none."""
         for each in self.rows:
             if _names(each.table) == _names(rows.table):
                 return replace(each, groups=rows.groups)

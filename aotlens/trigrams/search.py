@@ -11,7 +11,7 @@ first out. Hence:
 3. Those few are worked out in float64, best bound first, until the next bound is below the k-th best found.
 
 Products of step 1 are in float32, of rows brought near 1; a bound is widened by what rounding can do to it, some
-inner · 2⁻²⁴ · ‖row‖ ‖column‖ (`aotlens.circuits.bounds`, which also knows where PyTorch may shorten the inputs).
+inner · 2⁻²⁴ · ‖row‖ ‖column‖ (`aotlens.circuits.factors`, which also knows where PyTorch may shorten the inputs).
 
 z may be given as an upper bound, with `Problem.excess` to say by how much it exceeds the truth: then only destinations
 that could reach the k-th best by their bound are asked about. (A normaliser costs a product and an exp an entry; a
@@ -32,7 +32,73 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.trigrams.row_maxima import TILE, columns_of, norms, row_maxima
+from aotlens.circuits.factors import coefficient, input_unit
+
+TILE = (1024, 1024)
+_UNDERFLOW = 2.0**-126  # what flushing a float32 term to zero can cost, between rows near 1
+_UNIT = 2.0**-53
+
+
+class Columns(NamedTuple):
+    """The right-hand rows of products, as `row_maxima` reads them."""
+
+    rows: Tensor
+    exponent: int
+    longest: float
+
+
+def columns_of(right: Tensor, kind: torch.dtype) -> Columns:
+    """Return `right` in `kind`: float32 where it is, float64 on the CPU."""
+    right = right.to(right.device if kind == torch.float32 else torch.device("cpu"))
+    exponent = int(_exponents(right).max(initial=0)) if len(right) else 0
+    rows = _times_power(right, torch.full((len(right), 1), -exponent)).to(kind)
+    return Columns(rows, exponent, float(norms(rows).max(initial=0.0)))
+
+
+def row_maxima(
+    left: Tensor, columns: Columns, mask: Callable[[Tensor], Tensor] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest (admitted) entry of every row of left @ right.T, and how far rounding may have moved it."""
+    right, kind, device = columns.rows, columns.rows.dtype, columns.rows.device
+    exponents = _exponents(left)
+    left = _times_power(left.to(device), torch.from_numpy(-exponents)[:, None]).to(kind)
+    best = torch.full((len(left),), -torch.inf, dtype=kind, device=device)
+    buffer = torch.empty(TILE[0] * TILE[1], dtype=kind, device=device)  # a fresh tile each time costs page faults
+    for start in range(0, len(left), TILE[0]):
+        rows = left[start : start + TILE[0]]
+        into = best[start : start + len(rows)]
+        for part in right.split(TILE[1]):
+            tile = torch.mm(rows, part.T, out=buffer[: len(rows) * len(part)].view(len(rows), len(part)))
+            torch.maximum(into, (mask(tile) if mask else tile).amax(1), out=into)
+    if bool(best.isnan().any()):
+        raise ValueError("the circuits have entries that are not finite; is some weight not?")
+    unit = coefficient(left.shape[1], input_unit(device)) if kind == torch.float32 else _UNIT * (left.shape[1] + 4)
+    slack = 1.01 * (unit * norms(left) * columns.longest + left.shape[1] * _UNDERFLOW)
+    back = exponents + columns.exponent
+    return np.ldexp(best.cpu().double().numpy(), back), np.ldexp(slack, back)
+
+
+def _exponents(rows: Tensor) -> Int64[np.ndarray, " row"]:
+    """Return for every row e with its largest magnitude in [2^(e−1), 2^e); 0 for a row of zeros."""
+    if not rows.shape[1]:
+        return np.zeros(len(rows), dtype=np.int64)
+    return np.frexp(rows.abs().amax(1).cpu().double().numpy())[1].astype(np.int64)
+
+
+def _times_power(rows: Tensor, exponents: Tensor) -> Tensor:
+    """rows · 2^exponents, in two steps, either of which the dtype has room for."""
+    half = exponents // 2
+    for part in (half, exponents - half):
+        rows = rows * torch.exp2(part.to(torch.float32)).to(rows) if rows.dtype != torch.float64 else (
+            rows * torch.exp2(part.to(torch.float64)).to(rows.device)
+        )  # fmt: skip
+    return rows
+
+
+def norms(rows: Tensor) -> Float64[np.ndarray, " row"]:
+    """Return the norm of every row, in float64."""
+    return rows.cpu().double().norm(dim=1).numpy()
+
 
 _FEW = 32
 
@@ -76,7 +142,7 @@ class Problem:
 
 @torch.no_grad()
 def best_triples(problem: Problem, k: int) -> Triples:
-    """Return the k best triples (fewer if there are not so many), ties by source, destination, out.
+    """Return the k best triples (fewer if fewer exist), ties by source, destination, out.
 
     Time: the two products, less what bounds spare, and k / n_sources of each again in float64. Memory: the factors in
     float64 and tiles. Triples whose scores differ by less than float64 rounding may change places.
@@ -84,22 +150,16 @@ def best_triples(problem: Problem, k: int) -> Triples:
     if not problem.product:
         return _search(problem, k, sign=0)
     best = _search(problem, k, sign=1)
-    if len(best.value) < k:
-        problem = _without_excess(problem)
+    if len(best.value) < k and problem.excess is not None:
+        query = problem.query.clone()
+        query[:, -1] -= torch.from_numpy(problem.excess(np.arange(len(query)))).to(query)
+        problem = replace(problem, query=query, excess=None)
     for sign in (None, -1):
         missing = k - len(best.value)
         if missing:
             more = _zeros(problem, missing) if sign is None else _search(problem, missing, sign=sign)
             best = Triples(*(np.concatenate(pair) for pair in zip(best, more, strict=True)))
     return best
-
-
-def _without_excess(problem: Problem) -> Problem:
-    if problem.excess is None:
-        return problem
-    query = problem.query.clone()
-    query[:, -1] -= torch.from_numpy(problem.excess(np.arange(len(query)))).to(query)
-    return replace(problem, query=query, excess=None)
 
 
 def _search(problem: Problem, k: int, sign: int) -> Triples:
@@ -177,8 +237,8 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
     order = order[bounds[order] > -np.inf]
     best = _nothing()
     query, out = (factor.cpu().double() for factor in (problem.query, problem.out))
-    start = 0
-    for size in _chunk_sizes(len(order)):
+    start, size = 0, 1  # the first few sources already give a threshold
+    while start < len(order):
         chunk = order[start : start + size]
         chunk = chunk[bounds[chunk] >= threshold]
         if not len(chunk):
@@ -199,27 +259,26 @@ def _expand(problem: Problem, k: int, sign: int, bounds: np.ndarray, threshold: 
             if problem.excess is not None and problem.positive_z:
                 destinations, z = destinations[z > 0], z[z > 0]
             parts.append(_of_source(problem, k, z_sign, int(chunk[row]), destinations, z, outs, y_row, threshold))
-        best = _keep_best(Triples(*(np.concatenate(columns) for columns in zip(best, *parts, strict=True))), k)
+        every = Triples(*(np.concatenate(columns) for columns in zip(best, *parts, strict=True)))
+        ranked = np.lexsort((every.out, every.destination, every.source, -every.value))[:k]
+        best = Triples(*(column[ranked] for column in every))
         if len(best.value) == k:
             threshold = max(threshold, float(best.value[-1]))
-        start += size
+        start, size = start + size, min(4 * size, 64)
     return best
 
 
 def _promising(
     problem: Problem, z_sign: int, t: Tensor, y: Tensor, threshold: float
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield for every source the destinations (and their t = ± z) that reach `threshold` with its best out, and outs
-    likewise.
-
-    t and y `[source, …]` are −∞ where not admitted.
-    """
+    """Yield for every source the destinations (with t = ± z) that reach `threshold` with its best out, and the outs
+    likewise; t and y are −∞ if not admitted."""
     best_t, best_y = t.amax(1).numpy(), y.amax(1).numpy()
     rows = np.flatnonzero(np.isfinite(best_t) & np.isfinite(best_y))
     if not len(rows):
         return
     t, y, best_t, best_y = t[rows], y[rows], best_t[rows], best_y[rows]
-    reach_t, reach_y = (np.abs(_finite(values)).max(initial=0.0) + 1.0 for values in (t, y))
+    reach_t, reach_y = (float(values[values.isfinite()].abs().max()) + 1.0 for values in (t, y))
     least_t = _cut(lambda middle: problem.combine(z_sign * middle, best_y), -reach_t, best_t, threshold)
     least_y = _cut(lambda middle: problem.combine(z_sign * best_t, middle), -reach_y, best_y, threshold)
     destinations, outs = (_at_least(values, least) for values, least in ((t, least_t), (y, least_y)))
@@ -255,11 +314,6 @@ def _at_least(values: Tensor, least: np.ndarray) -> list[np.ndarray]:
     return np.split(columns.numpy(), np.cumsum(np.bincount(rows.numpy(), minlength=len(values)))[:-1])
 
 
-def _finite(values: Tensor) -> np.ndarray:
-    flat = values.numpy()
-    return flat[np.isfinite(flat)]
-
-
 def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
     """Find the places of the k largest keys, best first, ties by id."""
     places = np.arange(len(ids))
@@ -271,10 +325,8 @@ def _first(ids: np.ndarray, keys: np.ndarray, k: int) -> np.ndarray:
 def _cut(
     score: Callable[[np.ndarray], np.ndarray], low: float, high: np.ndarray, threshold: float
 ) -> Float64[np.ndarray, " source"]:
-    """Find for every source a point below which `score`, which never decreases, is below `threshold`; `low` at least.
-
-    Bisection; a point a little too low only costs a few candidates.
-    """
+    """Find by bisection a point for every source below which the rising `score` is below `threshold`; `low` at
+    least."""
     lows = np.full(len(high), low)
     highs = high.copy()
     everywhere = score(lows) >= threshold
@@ -313,17 +365,3 @@ def _below_zero(tile: Tensor) -> Tensor:
 def _nothing() -> Triples:
     ids, numbers = np.empty(0, dtype=np.int64), np.empty(0)
     return Triples(ids, ids, ids, numbers, numbers, numbers)
-
-
-def _keep_best(triples: Triples, k: int) -> Triples:
-    order = np.lexsort((triples.out, triples.destination, triples.source, -triples.value))[:k]
-    return Triples(*(column[order] for column in triples))
-
-
-def _chunk_sizes(n: int) -> Iterator[int]:
-    """1, 4, 16, then 64 at a time: the first few sources already give a threshold."""
-    size, done = 1, 0
-    while done < n:
-        yield size
-        done += size
-        size = min(4 * size, 64)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float64, Int64
 from aotlens.conventions import Progress
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.results import Result
+from aotlens.results import Result, data_frame
 from aotlens.trigrams.counting import Counts, TrigramCounter
 from aotlens.trigrams.evidence import Evidence
 from aotlens.trigrams.table import TrigramTable
@@ -75,14 +75,12 @@ class SkipTrigramBugs(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a forced triple, with the two rows that force it and the corpus counts of all three."""
-        import pandas as pd
-
         table, first, second = self.table, self.first, self.second
 
         def tokens(strings: tuple[str, ...], rows: np.ndarray) -> list[str]:
             return [strings[row] for row in rows]
 
-        return pd.DataFrame(
+        return data_frame(
             {
                 "source": tokens(table.source_token, first),
                 "destination": tokens(table.destination_token, first),

@@ -1,20 +1,26 @@
-"""Text as windows of a model's context: what `evidence` reads, in one pass."""
+"""Text as windows of a model's context, which `evidence` reads in one pass, and as bigrams."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Int64, Integer
+from jaxtyping import Float64, Int64, Integer
 from torch import Tensor
 
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_shape, require_whole
 from aotlens.data import Corpus, TokenFile, Tokenizer
 from aotlens.data.windows import start_id, windows_of_documents
+from aotlens.evaluate import BigramModel
 from aotlens.models import AttentionOnlyTransformer, require_ours
+from aotlens.results import Result, data_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: A corpus (encoded as it is read; `aotlens.data.open_corpus` opens one by its name), a token file, ids `[tokens]` in
 #: memory, or a text itself, which is one document.
@@ -65,16 +71,17 @@ def windows(
     """
     assert model.cfg.d_vocab is not None
     start = start_id(model.tokenizer) or 0
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}: expected at least 1.")
+    require_whole("batch_size", batch_size, 1)
     if model.cfg.n_ctx < 2:
         raise ValueError("evidence needs a context of at least 2 positions.")
     sequences = _sequences(model, text, attention_mask, documents)
     if sequences is None:
         blocks = _checked_ids(model, text, documents, max_tokens)
-        cut = windows_of_documents(blocks, _separator(model, text), model.cfg.n_ctx - 1)
+        separator = text.eot_id if isinstance(text, TokenFile) else start_id(model.tokenizer)
+        cut = windows_of_documents(blocks, separator, model.cfg.n_ctx - 1)
         each = ((np.concatenate([[start], ids]), stratum, document) for ids, stratum, document in cut)
-        at_most = _at_most(text, max_tokens)
+        known = None if isinstance(text, Corpus | str) else len(text)
+        at_most = min((bound for bound in (known, max_tokens) if bound is not None), default=0)
     else:
         before = np.cumsum([0, *(len(ids) for ids in sequences)])
         kept = len(sequences) if max_tokens is None else int((before[:-1] < max_tokens).sum())
@@ -97,6 +104,11 @@ def windows(
         progress(n_tokens, n_tokens)
 
 
+def token_strings(model: AttentionOnlyTransformer, ids: Int64[np.ndarray, " tokens"]) -> tuple[str, ...]:
+    """Return the strings of tokens; empty ones for a model without a tokenizer."""
+    return ("",) * len(ids) if model.tokenizer is None else tuple(model.tokenizer.str_tokens(ids.tolist()))
+
+
 def _sequences(
     model: AttentionOnlyTransformer, text: Any, attention_mask: Tensor | None, documents: Collection[str] | None
 ) -> list[Int64[np.ndarray, " tokens"]] | None:
@@ -110,8 +122,7 @@ def _sequences(
         raise ValueError("documents: only a corpus has named documents to choose from.")
     if attention_mask is not None:
         shape = list(getattr(text, "shape", [len(text)]))
-        if list(attention_mask.shape) != shape:
-            raise ValueError(f"attention_mask: expected {shape}, got {list(attention_mask.shape)}.")
+        require_shape("attention_mask", attention_mask, shape)
         text = [torch.as_tensor(ids).cpu()[mask.cpu().bool()] for ids, mask in zip(text, attention_mask, strict=True)]
     rows = [model.to_tokens(ids)[0] if isinstance(ids, str) else torch.as_tensor(ids) for ids in text]
     for number, ids in enumerate(rows):
@@ -132,16 +143,6 @@ def _tokenizer(model: AttentionOnlyTransformer) -> Tokenizer:
     if not isinstance(model.tokenizer, Tokenizer):
         raise ValueError("text needs a model with a tokenizer; give a TokenFile or token ids instead.")
     return model.tokenizer
-
-
-def _at_most(text: Any, max_tokens: int | None) -> int:
-    """Return the most tokens that there are to read, as far as that is known before they are read."""
-    known = None if isinstance(text, Corpus | str) else len(text)
-    return min((bound for bound in (known, max_tokens) if bound is not None), default=0)
-
-
-def _separator(model: AttentionOnlyTransformer, text: Any) -> int | None:
-    return text.eot_id if isinstance(text, TokenFile) else start_id(model.tokenizer)
 
 
 def read_ids(
@@ -215,3 +216,83 @@ def _ids(
         raise ValueError(f"expected token ids as whole numbers in one dimension, got {ids.dtype} {list(ids.shape)}.")
     for block in range(begin, len(ids), _BLOCK):
         yield ids[block : block + _BLOCK].astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CorpusBigrams(Result):
+    """Every pair seen, sorted by first, then second."""
+
+    first: Int64[np.ndarray, " pairs"]
+    second: Int64[np.ndarray, " pairs"]
+    count: Int64[np.ndarray, " pairs"]
+    totals: Float64[np.ndarray, " d_vocab"]
+    """The number of times that anything follows the token."""
+    keys: Int64[np.ndarray, " pairs"]
+    """first · d_vocab + second."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.n:,} bigrams, {len(self.count):,} different"
+
+    @property
+    def d_vocab(self) -> int:
+        return len(self.totals)
+
+    @property
+    def n(self) -> int:
+        """The number of bigrams that were counted."""
+        return int(self.count.sum())
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a pair that occurs, the most frequent first: first_id, second_id, count."""
+        frame = data_frame({"first_id": self.first, "second_id": self.second, "count": self.count})
+        return frame.sort_values("count", ascending=False, kind="stable", ignore_index=True)
+
+    def of(self, first: Int64[np.ndarray, " n"], second: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+        """Return the count of each of these pairs."""
+        wanted = first * self.d_vocab + second
+        places = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return np.where(self.keys[places] == wanted, self.count[places], 0)
+
+
+#: Text to count, or bigrams that are counted already.
+BigramSource: TypeAlias = Text | BigramModel | CorpusBigrams
+
+
+def count_bigrams(
+    model: AttentionOnlyTransformer,
+    corpus: BigramSource,
+    *,
+    max_tokens: int | None = None,
+    documents: Collection[str] | None = None,
+) -> CorpusBigrams:
+    """Return the bigrams of a text or a `BigramModel`. Raises `ValueError` for another vocabulary, or no pair."""
+    require_ours(model, "count_bigrams")
+    if isinstance(corpus, BigramModel | CorpusBigrams):
+        if max_tokens is not None or documents is not None:
+            raise ValueError("max_tokens and documents choose text to count; these bigrams are counted already.")
+        _check(model, corpus.d_vocab)
+        return corpus if isinstance(corpus, CorpusBigrams) else _of(corpus)
+    if isinstance(corpus, TokenFile):
+        _check(model, corpus.d_vocab)
+    ids = read_ids(model, corpus, max_tokens=max_tokens, documents=documents)
+    # The first document begins after a separator as well.
+    if isinstance(corpus, TokenFile):
+        ids = np.append(corpus.eot_id, ids)
+    elif isinstance(corpus, Corpus | str) and model.tokenizer is not None:
+        start = model.tokenizer.eot_id
+        ids = ids if start is None else np.append(start, ids)
+    return _of(BigramModel.fit(ids, model.cfg.d_vocab or 0))
+
+
+def _check(model: AttentionOnlyTransformer, d_vocab: int) -> None:
+    if d_vocab != model.cfg.d_vocab:
+        raise ValueError(f"corpus: expected a vocabulary of {model.cfg.d_vocab} tokens, got {d_vocab}.")
+
+
+def _of(counted: BigramModel) -> CorpusBigrams:
+    keys, count, n = counted.pair_keys, counted.pair_counts, counted.d_vocab
+    first, second = keys // n, keys % n
+    return CorpusBigrams(
+        first=first, second=second, count=count, totals=np.bincount(first, count, minlength=n), keys=keys
+    )

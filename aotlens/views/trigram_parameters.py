@@ -29,7 +29,7 @@ FOLDS = {"similar": "distinct", "sources": "sources grouped", "none": "all"}
 #: The tokens in which a row may differ from the best of its group.
 _OVER = {"similar": ("source", "destination"), "sources": ("source",), "none": ()}
 VERDICTS = ("confirmed", "not confirmed", "too rare")
-#: The kinds of `aotlens.trigrams.kinds`, whose import takes seconds.
+#: The kinds of `aotlens.trigrams.table`, whose import takes seconds.
 KINDS = ("copying", "punctuation", "names", "morphology", "other")
 NO_DISTANCE, ANY = "none", "any"
 #: Parameters that change what the rows are.

@@ -10,7 +10,7 @@ from app.shell.tables import Height, bar, link, value_table
 
 if TYPE_CHECKING:
     from aotlens.paths import TopPairs
-    from aotlens.paths.score.words import Piece
+    from aotlens.paths.score.pairs import Piece
 
 
 def pair_table(params: PathsParameters, top: TopPairs, height: Height = "") -> dict[str, Any]:

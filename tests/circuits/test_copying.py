@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from aotlens.circuits.copying import copying_rate
+from aotlens.circuits.spectrum import copying_rate
 from aotlens.models import AttentionOnlyTransformer
+from tests.small_models import MakeModel
 
-Make = Callable[..., AttentionOnlyTransformer]
 N_TOKENS = 24
 
 
 @pytest.fixture
-def copier(make: Make) -> AttentionOnlyTransformer:
+def copier(make: MakeModel) -> AttentionOnlyTransformer:
     """Tokens are axes of the stream. Head 0.0 copies the first half of them, 0.1 the rest, 1.0 all; 1.1 none."""
     model = make(n_layers=2, n_heads=2, d_model=N_TOKENS, d_head=N_TOKENS, d_vocab=N_TOKENS, norm=None, positions=None)
     identity = torch.eye(N_TOKENS, dtype=torch.float64)
@@ -55,7 +54,7 @@ def test_two_heads_that_copy_together(copier: AttentionOnlyTransformer) -> None:
 
 @pytest.mark.parametrize("heads", [[(0, 0)], [(1, 2)], [(0, 1), (0, 2)], [(0, 0), (1, 1)]])
 @pytest.mark.parametrize("norm", ["layernorm", None])
-def test_equals_the_dense_circuit(make: Make, heads: list[tuple[int, int]], norm: Any) -> None:
+def test_equals_the_dense_circuit(make: MakeModel, heads: list[tuple[int, int]], norm: Any) -> None:
     model = make(d_vocab=150, norm=norm)
     rows, columns = model.W_E, model.W_U
     if norm:
@@ -75,7 +74,7 @@ def test_equals_the_dense_circuit(make: Make, heads: list[tuple[int, int]], norm
     assert rate.exact == (norm is None) and bool(rate.relative) == (norm is not None)
 
 
-def test_random_heads_copy_by_chance_only(make: Make) -> None:
+def test_random_heads_copy_by_chance_only(make: MakeModel) -> None:
     rates = [
         copying_rate(make(d_vocab=200, d_model=40, d_head=20), (layer, head)) for layer in (0, 1) for head in (0, 1, 2)
     ]
@@ -83,11 +82,11 @@ def test_random_heads_copy_by_chance_only(make: Make) -> None:
     assert np.mean([rate.top5 for rate in rates]) == pytest.approx(5 / 200, abs=0.03)
 
 
-def test_float32(make: Make) -> None:
+def test_float32(make: MakeModel) -> None:
     wide, narrow = make(d_vocab=150), make(d_vocab=150, dtype=torch.float32)
     assert copying_rate(narrow, (0, 1)).top5 == pytest.approx(copying_rate(wide, (0, 1)).top5, abs=0.01)
 
 
-def test_tokens_in_and_out(make: Make) -> None:
+def test_tokens_in_and_out(make: MakeModel) -> None:
     with pytest.raises(ValueError, match="from tokens to 3 classes"):
         copying_rate(make(read_out="classes", d_out=3), (0, 0))

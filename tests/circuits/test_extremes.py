@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from aotlens.circuits import (
     all_compositions,
@@ -15,6 +16,7 @@ from aotlens.circuits import (
     head_composition,
     ov_circuit,
     qk_circuit,
+    strongest_rows,
 )
 from aotlens.circuits.circuit import Circuit
 from tests.small_models import MakeModel
@@ -120,3 +122,20 @@ def test_copying_scores_of_heads_count_their_own_tokens(make: MakeModel) -> None
         expected = eigenvalues.real.sum() / np.abs(eigenvalues).sum()
         assert found.scores[at] == pytest.approx(expected, abs=1e-6)
     assert copying_scores(model, ["0.1"]).to_frame()["head"].tolist() == ["0.1"]
+
+
+@pytest.mark.parametrize("kind", ["qk", "ov"])
+def test_rows_that_stand_out_most_of_the_whole_matrix(make: MakeModel, kind: str) -> None:
+    circuit = (qk_circuit if kind == "qk" else ov_circuit)(make(norm="layernorm"), "1.0")
+    whole = (circuit.A @ circuit.B).double()
+    level = whole.exp().mean(1).log() if kind == "qk" else whole.mean(1)
+    among = torch.arange(1, whole.shape[0], 2)
+    found = strongest_rows(circuit, among, n=4, k=3)
+    above = (whole - level[:, None])[among].topk(3, dim=1)
+    order = above.values[:, 0].argsort(descending=True)[:4]
+    torch.testing.assert_close(found.rows, among[order])
+    torch.testing.assert_close(found.columns, above.indices[order])
+    torch.testing.assert_close(found.relative, above.values[order])
+    torch.testing.assert_close(found.values, whole[found.rows[:, None], found.columns])
+    with pytest.raises(ValueError, match="some rows"):
+        strongest_rows(circuit, torch.arange(0))

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from aotlens.circuits import (
     FactoredMatrix,
     diagonal_rank,
-    plain,
+    per_row,
     row_statistics,
     top_entries,
     top_per_column,
@@ -78,8 +78,8 @@ def test_the_measure_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["normal", "ties"])
 def test_peak_of_the_road_for_small_matrices(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    searched, search, strips = circuit(kind, 700), plain.best_per_row, []
-    monkeypatch.setattr(plain, "best_per_row", lambda *given: strips.append(given[2]) or search(*given))
+    searched, search, strips = circuit(kind, 700), per_row.best_by_strips, []
+    monkeypatch.setattr(per_row, "best_by_strips", lambda *given: strips.append(given[2]) or search(*given))
     with Live(searched.A, searched.B) as live:
         top_per_row(searched, 10, max_bytes=12_000_000)
     assert live.peak <= 12_000_000 and strips and strips[0] < 700

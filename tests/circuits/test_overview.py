@@ -54,21 +54,20 @@ def test_exact_entries_are_float64_dot_products():
     np.testing.assert_allclose(exact_block(circuit, rows, columns), expected[rows][:, columns], rtol=1e-14)
 
 
-def test_what_it_cannot_show_is_refused():
-    with pytest.raises(ValueError, match="a circuit of one matrix"):
-        block_overview(FactoredMatrix(torch.ones(2, 3, 1), torch.ones(2, 1, 3)))
-    with pytest.raises(ValueError, match="at least 1"):
-        block_overview(factored(3, 3), 0)
-    with pytest.raises(ValueError, match="'extreme' or 'mean'"):
-        block_overview(factored(3, 3), 2, "median")
-    with pytest.raises(ValueError, match="with entries"):
-        block_overview(factored(0, 3))
-    broken = factored(3, 3)
-    broken.A[1, 1] = torch.nan
-    with pytest.raises(ValueError, match="finite factors"):
-        block_overview(broken)
-    with pytest.raises(ValueError, match="too large for float32"):
-        block_overview(FactoredMatrix(torch.full((2, 1), 1e30), torch.full((1, 2), 1e30)))
+@pytest.mark.parametrize(
+    ("circuit", "arguments", "message"),
+    [
+        (FactoredMatrix(torch.ones(2, 3, 1), torch.ones(2, 1, 3)), (), "a circuit of one matrix"),
+        (factored(3, 3), (0,), "n_blocks=0"),
+        (factored(3, 3), (2, "median"), "'extreme', 'mean'"),
+        (factored(0, 3), (), "with entries"),
+        (FactoredMatrix(torch.tensor([[torch.nan]]), torch.ones(1, 2)), (), "finite factors"),
+        (FactoredMatrix(torch.full((2, 1), 1e30), torch.full((1, 2), 1e30)), (), "too large for float32"),
+    ],
+)
+def test_what_it_cannot_show_is_refused(circuit: FactoredMatrix, arguments: tuple, message: str):
+    with pytest.raises(ValueError, match=message):
+        block_overview(circuit, *arguments)
 
 
 def test_factors_of_two_kinds_are_one_matrix():

@@ -11,8 +11,8 @@ import torch
 from aotlens.circuits import Circuit, FactoredMatrix, copying_rate, ov_circuit, qk_circuit, sum_of_circuits
 from aotlens.models import AttentionOnlyTransformer
 from tests.messages import refused
+from tests.small_models import MakeModel
 
-Make = Callable[..., AttentionOnlyTransformer]
 TOKENS = torch.randint(11, (1, 7), generator=torch.Generator().manual_seed(1))
 FAMILY = [
     {"attention": attention, "norm": norm, "positions": positions, "bias": bias}
@@ -27,7 +27,7 @@ def names(fields: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("fields", FAMILY, ids=names)
-def test_the_sides_of_qk_add_up_to_the_models_scores(make: Make, fields: dict[str, object]) -> None:
+def test_the_sides_of_qk_add_up_to_the_models_scores(make: MakeModel, fields: dict[str, object]) -> None:
     model = make(**fields, causal=False)
     _, cache = model.run_with_cache(TOKENS, return_cache_object=fields["bias"])
     scores = [cache[f"blocks.{layer}.attn.hook_attn_scores"] for layer in range(2)]
@@ -44,7 +44,7 @@ def test_the_sides_of_qk_add_up_to_the_models_scores(make: Make, fields: dict[st
 
 
 @pytest.mark.parametrize("fields", FAMILY, ids=names)
-def test_ov_of_the_prompt_and_the_bias_is_what_the_head_writes(make: Make, fields: dict[str, object]) -> None:
+def test_ov_of_the_prompt_and_the_bias_is_what_the_head_writes(make: MakeModel, fields: dict[str, object]) -> None:
     model = make(**fields)
     _, cache = model.run_with_cache(TOKENS, names_filter=lambda name: True)
     for layer, head in product(range(2), range(3)):
@@ -65,7 +65,9 @@ def test_ov_of_the_prompt_and_the_bias_is_what_the_head_writes(make: Make, field
 
 @pytest.mark.parametrize("norm", ["layernorm", None])
 @pytest.mark.parametrize("attention", ["mhsa", "mssa"])
-def test_layer_0_tokens_are_exact_where_a_token_is_alone_in_the_stream(make: Make, norm: str, attention: str) -> None:
+def test_layer_0_tokens_are_exact_where_a_token_is_alone_in_the_stream(
+    make: MakeModel, norm: str, attention: str
+) -> None:
     model = make(norm=norm, positions="qk", attention=attention, bias=True, causal=False)
     _, cache = model.run_with_cache(TOKENS)
     ids = TOKENS[0]
@@ -97,7 +99,7 @@ def test_layer_0_tokens_are_exact_where_a_token_is_alone_in_the_stream(make: Mak
     ],
 )
 def test_a_circuit_says_whether_it_is_exact(
-    make: Make, fields: dict[str, object], layer: int, sides: tuple[object, object], exact: bool
+    make: MakeModel, fields: dict[str, object], layer: int, sides: tuple[object, object], exact: bool
 ) -> None:
     circuit = qk_circuit(make(**fields), (layer, 0), *sides)
     assert circuit.exact == exact == (circuit.relative == "")
@@ -111,7 +113,7 @@ def dense_reader(model: AttentionOnlyTransformer, w: torch.Tensor | None) -> tor
 
 
 @pytest.mark.parametrize("norm", ["layernorm", None])
-def test_another_heads_output_or_input_is_a_side(make: Make, norm: str | None) -> None:
+def test_another_heads_output_or_input_is_a_side(make: MakeModel, norm: str | None) -> None:
     model = make(norm=norm, bias=True)
     first, second, last = (
         dense_reader(model, w) for w in ([b.ln1.w for b in model.blocks] + [model.ln_final.w] if norm else [None] * 3)
@@ -132,12 +134,12 @@ def test_another_heads_output_or_input_is_a_side(make: Make, norm: str | None) -
     torch.testing.assert_close(ov_circuit(model, (1, 1), left=(0, 2)).AB, virtual)
 
 
-def test_the_scale_of_scores_is_the_models(make: Make) -> None:
+def test_the_scale_of_scores_is_the_models(make: MakeModel) -> None:
     plain, scaled = make(norm=None, positions=None), make(norm=None, positions=None, attn_scale=1.0)
     torch.testing.assert_close(qk_circuit(plain, (1, 2)).AB * 5**0.5, qk_circuit(scaled, (1, 2)).AB)
 
 
-def test_a_heads_circuits_copy_no_other_heads_weights(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heads_circuits_copy_no_other_heads_weights(make: MakeModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """All heads in turn would otherwise copy all weights each time: (L·H)² of them."""
     model = make()
     expected = ov_circuit(model, (1, 2), (0, 1)).AB, qk_circuit(model, (1, 2)).AB
@@ -150,7 +152,7 @@ def test_a_heads_circuits_copy_no_other_heads_weights(make: Make, monkeypatch: p
     assert torch.equal(qk_circuit(model, (1, 2)).AB, expected[1])
 
 
-def test_rows_are_destinations_and_sources(make: Make) -> None:
+def test_rows_are_destinations_and_sources(make: MakeModel) -> None:
     """An asymmetric model, so that a transpose cannot hide: only token 3 looks for token 7, which writes token 9."""
     model = make(norm=None, positions=None, d_vocab=12, n_layers=1, d_model=12, n_heads=1, d_head=1)
     with torch.no_grad():
@@ -170,7 +172,7 @@ def test_rows_are_destinations_and_sources(make: Make) -> None:
     assert qk.entries(torch.tensor([3, 7]), torch.tensor([7, 3])).tolist() == [6.0, 0.0]
 
 
-def test_a_sum_of_heads_is_one_circuit(make: Make) -> None:
+def test_a_sum_of_heads_is_one_circuit(make: MakeModel) -> None:
     model = make()
     parts = [ov_circuit(model, (1, head)) for head in range(3)]
     total = sum_of_circuits(parts)
@@ -182,7 +184,7 @@ def test_a_sum_of_heads_is_one_circuit(make: Make) -> None:
         sum_of_circuits([])
 
 
-def test_the_mlp_baseline_and_classifiers_have_circuits_too(make: Make) -> None:
+def test_the_mlp_baseline_and_classifiers_have_circuits_too(make: MakeModel) -> None:
     model = make(d_mlp=7)
     assert tuple(qk_circuit(model, (1, 0)).shape) == (11, 11)
     patches = make(
@@ -194,14 +196,14 @@ def test_the_mlp_baseline_and_classifiers_have_circuits_too(make: Make) -> None:
         qk_circuit(patches, (0, 0))
 
 
-def test_a_mean_over_positions_is_not_exact(make: Make) -> None:
+def test_a_mean_over_positions_is_not_exact(make: MakeModel) -> None:
     fields = {"read_in": "patches", "read_out": "classes", "d_vocab": None, "image_size": 4, "patch_size": 2}
     for pooling, exact in (("first", True), ("mean", False)):
         model = make(**fields, d_out=6, causal=False, n_ctx=4, norm=None, pooling=pooling)
         assert ov_circuit(model, (0, 0), "residual").exact == exact
 
 
-def test_a_model_that_writes_vectors_has_no_logits(make: Make) -> None:
+def test_a_model_that_writes_vectors_has_no_logits(make: MakeModel) -> None:
     model = make(read_out="vectors", d_out=11)
     with pytest.raises(ValueError, match="writes vectors, not logits"):
         ov_circuit(model, (0, 0))
@@ -223,20 +225,20 @@ def test_a_model_that_writes_vectors_has_no_logits(make: Make) -> None:
     ],
 )
 def test_what_a_model_does_not_have_is_named(
-    make: Make, call: Callable[[AttentionOnlyTransformer], Circuit], message: str
+    make: MakeModel, call: Callable[[AttentionOnlyTransformer], Circuit], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         call(make(positions="qk"))
 
 
-def test_a_fixed_pattern_has_no_qk_circuit(make: Make) -> None:
+def test_a_fixed_pattern_has_no_qk_circuit(make: MakeModel) -> None:
     model = make(phi="fixed", fixed_pattern="random")
     with pytest.raises(ValueError, match="no queries or keys"):
         qk_circuit(model, (0, 0))
     assert tuple(ov_circuit(model, (0, 0)).shape) == (11, 11)
 
 
-def test_a_cache_must_be_of_one_prompt_and_hold_the_stream(make: Make) -> None:
+def test_a_cache_must_be_of_one_prompt_and_hold_the_stream(make: MakeModel) -> None:
     model = make()
     _, batch = model.run_with_cache(TOKENS.expand(2, -1))
     with pytest.raises(ValueError, match="a batch of 2"):
@@ -246,7 +248,7 @@ def test_a_cache_must_be_of_one_prompt_and_hold_the_stream(make: Make) -> None:
         qk_circuit(model, (0, 0), "prompt", frozen=patterns)
 
 
-def test_what_an_mlp_could_have_changed_is_said_of_every_side(make: Make) -> None:
+def test_what_an_mlp_could_have_changed_is_said_of_every_side(make: MakeModel) -> None:
     model = make(d_mlp=7, norm=None, positions="learned")
     for sides, who in (
         (("tokens", (0, 0)), ["tokens: an MLP", "through 0.0: an MLP stands between"]),
@@ -267,7 +269,7 @@ def test_what_an_mlp_could_have_changed_is_said_of_every_side(make: Make) -> Non
 
 
 @pytest.mark.parametrize("norm", ["layernorm", None])
-def test_an_mlp_between_is_in_the_prompts_side_and_missing_elsewhere(make: Make, norm: str | None) -> None:
+def test_an_mlp_between_is_in_the_prompts_side_and_missing_elsewhere(make: MakeModel, norm: str | None) -> None:
     """The stream before layer 1 less what head 0.0 wrote differs from the tokens by what the MLP made of them."""
     model = make(d_mlp=7, norm=norm, positions=None, bias=True, causal=False)
     _, cache = model.run_with_cache(TOKENS)
@@ -280,7 +282,7 @@ def test_an_mlp_between_is_in_the_prompts_side_and_missing_elsewhere(make: Make,
     assert (qk_circuit(model, (1, 0), biases=True).AB[ids][:, ids] - scores).abs().max() > 0.1
 
 
-def test_positions_take_the_scale_of_a_prompt(make: Make) -> None:
+def test_positions_take_the_scale_of_a_prompt(make: MakeModel) -> None:
     """Token and position make up the stream of layer 0, so with the prompt's scale their rows add up to its own."""
     model = make(positions="learned", causal=False)
     _, cache = model.run_with_cache(TOKENS)
@@ -305,7 +307,7 @@ def test_positions_take_the_scale_of_a_prompt(make: Make) -> None:
 
 @pytest.mark.parametrize("norm", ["layernorm", None])
 @pytest.mark.parametrize("given", [True, False])
-def test_positions_as_an_earlier_head_moves_them(make: Make, norm: str | None, given: bool) -> None:
+def test_positions_as_an_earlier_head_moves_them(make: MakeModel, norm: str | None, given: bool) -> None:
     model = make(positions="learned", norm=norm, bias=True)
     _, cache = model.run_with_cache(TOKENS)
     side = ("positions", "0.2")
@@ -328,7 +330,7 @@ def test_positions_as_an_earlier_head_moves_them(make: Make, norm: str | None, g
     assert circuit.labels("right")[3] == "position 3" and circuit.right.through == (0, 2)
 
 
-def test_positions_that_no_head_moves_are_refused_by_name(make: Make) -> None:
+def test_positions_that_no_head_moves_are_refused_by_name(make: MakeModel) -> None:
     for positions, why in (("qk", r"positions='qk'"), (None, "has positions=None")):
         with pytest.raises(ValueError, match=rf"side \('positions', \(0, 1\)\): expected a model .* this one .*{why}"):
             qk_circuit(make(positions=positions), (1, 0), ("positions", (0, 1)))
@@ -344,7 +346,7 @@ def test_positions_that_no_head_moves_are_refused_by_name(make: Make) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("fields", [{}, {"norm": None, "attention": "mssa", "positions": "qk"}], ids=names)
 def test_half_precision_is_widened_before_it_is_multiplied(
-    make: Make, dtype: torch.dtype, fields: dict[str, object]
+    make: MakeModel, dtype: torch.dtype, fields: dict[str, object]
 ) -> None:
     half = make(dtype=dtype, bias=True, **fields)
     wide = make(dtype=torch.float64, bias=True, **fields)

@@ -73,7 +73,7 @@ def test_a_frame() -> None:
 @pytest.mark.parametrize(
     ("weights", "what"),
     [
-        (torch.full((4,), 0.25), r"each of 5 columns, got shape \[4\]"),
+        (torch.full((4,), 0.25), r"expected \[5\], got \[4\]"),
         (torch.full((5,), 1.0), "sum of 5"),
         (torch.tensor([1.5, -0.5, 0, 0, 0]), "smallest of -0.5"),
         (torch.tensor([1.0, torch.nan, 0, 0, 0]), "finite"),
@@ -117,10 +117,16 @@ def test_a_rank_needs_a_square() -> None:
         diagonal_rank(_factors(4, 5, 3))
 
 
-@pytest.mark.parametrize("statistic", [row_statistics, diagonal_rank])
-def test_too_little_memory(statistic) -> None:
+SEARCHES = [
+    lambda circuit, **limit: top_entries(circuit, 1, **limit),
+    lambda circuit, **limit: top_per_row(circuit, 1, **limit),
+]
+
+
+@pytest.mark.parametrize("search", [row_statistics, diagonal_rank, *SEARCHES])
+def test_too_little_memory(search) -> None:
     with pytest.raises(ValueError, match=r"max_bytes=1000 is too small"):
-        statistic(_factors(40, 40, 3), max_bytes=1000)
+        search(_factors(40, 40, 3), max_bytes=1000)
 
 
 def test_weights_that_sum_to_one_only_nearly_cost_no_digits() -> None:
@@ -142,7 +148,7 @@ def test_wide_factors_fit_little_memory() -> None:
 def test_numbers_that_float64_cannot_multiply_are_refused(number: float, shown: str) -> None:
     ones = torch.ones(2, 2, dtype=torch.float64)
     extreme = torch.tensor([[number, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    for search in (row_statistics, diagonal_rank, lambda circuit: top_entries(circuit, 1)):
+    for search in (row_statistics, diagonal_rank, *SEARCHES):
         with pytest.raises(ValueError, match=f"rows of the left .*got one with {shown}"):
             search(FactoredMatrix(extreme, ones))
         with pytest.raises(ValueError, match="columns of the right"):

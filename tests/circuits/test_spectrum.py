@@ -1,18 +1,15 @@
-"""Spectra against numpy's dense eigenvalues and singular values, TransformerLens's, and circuits with known ones."""
+"""Spectra against numpy's dense eigenvalues and singular values, TransformerLens's, and circuits with known ones; what
+sharing one matrix forces on MSSA's circuits."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from aotlens.circuits import FactoredMatrix, ov_circuit, qk_circuit, sum_of_circuits
+from aotlens.circuits import Circuit, FactoredMatrix, ov_circuit, qk_circuit, sum_of_circuits
 from aotlens.circuits.spectrum import spectrum
-from aotlens.models import AttentionOnlyTransformer
-
-Make = Callable[..., AttentionOnlyTransformer]
+from tests.small_models import MakeModel
 
 
 def random(rows: int, inner: int, columns: int, dtype: torch.dtype = torch.float64) -> FactoredMatrix:
@@ -103,7 +100,7 @@ def test_no_score_is_no_number() -> None:
     assert oblong.eigenvalues is None and oblong.copying_score is None and "only a square matrix" in oblong.why
 
 
-def test_only_like_things_have_eigenvalues(make: Make) -> None:
+def test_only_like_things_have_eigenvalues(make: MakeModel) -> None:
     model = make(n_ctx=11)  # as many positions as tokens
     assert spectrum(qk_circuit(model, (0, 0))).copying_score is not None
     assert spectrum(qk_circuit(model, (0, 0), "positions", "positions")).copying_score is not None
@@ -113,7 +110,7 @@ def test_only_like_things_have_eigenvalues(make: Make) -> None:
     assert mixed.eigenvalues is None and "rows are tokens, columns are positions" in mixed.why
 
 
-def test_by_construction(make: Make) -> None:
+def test_by_construction(make: MakeModel) -> None:
     """Of a tied MSSA's circuits, those of design §8, and no others."""
     tied = {"attention": "mssa", "tied_output": True, "step_size": 0.5}
     copies = {"tied_embeddings": True, "norm": None}
@@ -154,7 +151,7 @@ def test_by_construction(make: Make) -> None:
     assert not negative.by_construction and negative.copying_score is not None and negative.copying_score < 0.999
 
 
-def test_a_sum_over_layers_with_other_gains_is_not_positive_by_construction(make: Make) -> None:
+def test_a_sum_over_layers_with_other_gains_is_not_positive_by_construction(make: MakeModel) -> None:
     """D₁P₁ + D₂P₂ need not be similar to a positive matrix; D(P₁ + P₂) is."""
     model = make(attention="mssa", tied_output=True)
     one, same_layer, other_layer = (
@@ -164,7 +161,7 @@ def test_a_sum_over_layers_with_other_gains_is_not_positive_by_construction(make
     assert not spectrum(sum_of_circuits([one, other_layer])).by_construction
 
 
-def test_a_zero_circuit_is_nothing_by_construction(make: Make) -> None:
+def test_a_zero_circuit_is_nothing_by_construction(make: MakeModel) -> None:
     model = make(attention="mssa", tied_output=True, norm=None)
     with torch.no_grad():
         model.blocks[0].attn.W_Q[0] = 0.0
@@ -182,7 +179,7 @@ def test_the_frame() -> None:
     assert row.singular_value == result.singular_values[1]
 
 
-def test_the_frame_of_a_circuit_names_its_rows_and_columns_and_its_eigenvalues_are_a_table(make: Make) -> None:
+def test_the_frame_of_a_circuit_names_its_rows_and_columns_and_its_eigenvalues_are_a_table(make: MakeModel) -> None:
     circuit = qk_circuit(make(), (0, 1), "tokens", "positions")
     named = spectrum(circuit, 3, n_vectors=2).to_frame()
     assert {row.label for row in named.itertuples() if row.side == "right"} <= {f"position {at}" for at in range(99)}
@@ -207,3 +204,71 @@ def test_the_frame_of_a_circuit_names_its_rows_and_columns_and_its_eigenvalues_a
 def test_what_is_no_matrix(circuit: FactoredMatrix, options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         spectrum(circuit, **options)
+
+
+HEADS = [(0, 1), (1, 2)]
+MSSA = {"attention": "mssa", "bias": True}
+
+
+def asymmetry(circuit: Circuit) -> float:
+    """‖M − Mᵀ‖ / ‖M‖, 0 to 2."""
+    dense = circuit.AB
+    return float((dense - dense.mT).norm() / dense.norm())
+
+
+def lowest_eigenvalue(circuit: Circuit) -> float:
+    """Of the symmetric part, divided by the largest size of one."""
+    values = torch.linalg.eigvalsh((circuit.AB + circuit.AB.mT) / 2)
+    return float(values.min() / values.abs().max())
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("norm", ["layernorm", None])
+@pytest.mark.parametrize("side", ["residual", "tokens", "positions", "bias"])
+def test_qk_of_mssa_is_symmetric_positive_semidefinite(
+    make: MakeModel, head: tuple[int, int], norm: str, side: str
+) -> None:
+    circuit = qk_circuit(make(**MSSA, norm=norm), head, side, side)
+    assert asymmetry(circuit) < 1e-12 and lowest_eigenvalue(circuit) > -1e-12
+    assert circuit.psd_because
+
+
+@pytest.mark.parametrize("side", ["tokens", "prompt"])
+def test_so_are_scores_with_biases_and_on_a_prompt(make: MakeModel, side: str) -> None:
+    model = make(**MSSA)
+    _, cache = model.run_with_cache(torch.tensor([[1, 5, 2, 5]]))
+    circuit = qk_circuit(model, (1, 0), side, side, frozen=cache if side == "prompt" else None, biases=True)
+    assert asymmetry(circuit) < 1e-12 and lowest_eigenvalue(circuit) > -1e-12
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_residual_qk_is_the_scaled_square_of_the_subspace(make: MakeModel, head: tuple[int, int]) -> None:
+    model = make(attention="mssa", norm=None)
+    U = model.W_Q[head].detach()
+    torch.testing.assert_close(qk_circuit(model, head, "residual", "residual").AB, model.cfg.score_scale * U @ U.mT)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_tied_ov_is_the_step_times_the_square_of_the_subspace(make: MakeModel, head: tuple[int, int]) -> None:
+    model = make(attention="mssa", tied_output=True, step_size=0.37, norm=None)
+    U = model.W_V[head].detach()
+    circuit = ov_circuit(model, head, "residual", "residual")
+    torch.testing.assert_close(circuit.AB, 0.37 * U @ U.mT)
+    assert lowest_eigenvalue(circuit) > -1e-12
+
+
+def test_a_gain_breaks_the_symmetry_of_a_tied_ov_but_not_its_eigenvalues(make: MakeModel) -> None:
+    circuit = ov_circuit(make(attention="mssa", tied_output=True), (0, 0), "residual", "residual")
+    assert asymmetry(circuit) > 0.1
+    values = torch.linalg.eigvals(circuit.AB)
+    assert values.real.min() > -1e-12 and values.imag.abs().max() < 1e-6
+
+
+def test_nothing_forces_it_on_others(make: MakeModel) -> None:
+    mhsa, untied = make(norm=None), make(attention="mssa", norm=None)
+    for circuit in (
+        qk_circuit(mhsa, (0, 0), "residual", "residual"),
+        ov_circuit(mhsa, (0, 0), "residual", "residual"),
+        ov_circuit(untied, (0, 0), "residual", "residual"),
+    ):
+        assert asymmetry(circuit) > 0.5 and lowest_eigenvalue(circuit) < -0.1 and not circuit.psd_because

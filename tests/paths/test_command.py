@@ -83,7 +83,7 @@ def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Pa
         (["--position", "9"], "--position 9: expected -8 to 7"),
         (["--through", "nine"], "head 'nine': expected a layer and a head"),
         (["--through", "9.9"], "head 9.9: this model has layers 0 to 1"),
-        (["--by", "size"], "expected 'abs', 'pos' or 'neg'"),
+        (["--by", "size"], "expected one of 'abs', 'pos', 'neg'"),
     ],
 )
 def test_mistakes_are_one_line(checkpoint: Path, capsys: Any, arguments: list[str], message: str) -> None:

@@ -168,7 +168,7 @@ def test_a_frame_of_what_is_not_there_is_refused(make: MakeModel, tokens: Tensor
         (0, (2, 2), "two different outputs"),
         (0, -1, "output 0 to 8"),
         (0, 9, "output 0 to 8"),
-        (5, 2, "position=5: expected -5 to 4"),
+        (5, 2, "position=5: expected a whole number from -5 to 4"),
     ):
         with pytest.raises(ValueError, match=message):
             found.to_frame(position, target)  # type: ignore[arg-type]

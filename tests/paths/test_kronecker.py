@@ -103,12 +103,12 @@ def test_move_after_process_is_the_head(first: Kronecker) -> None:
 def test_a_virtual_weight_is_block_diagonal() -> None:
     W = random(3, 2)
     torch.testing.assert_close(virtual_weight(W, 4).dense(), torch.block_diag(*[W.T] * 4))
-    with pytest.raises(ValueError, match="n ≥ 1"):
+    with pytest.raises(ValueError, match="n=0"):
         virtual_weight(W, 0)
 
 
 def test_mistakes_are_named(first: Kronecker, second: Kronecker) -> None:
-    with pytest.raises(ValueError, match=r"expected x \[4, 5\], got \[5, 4\]"):
+    with pytest.raises(ValueError, match=r"expected \[4, 5\], got \[5, 4\]"):
         first(random(5, 4))
     row = object.__new__(Kronecker)  # without the checks of types that tests have: as users call it
     for name, factor in (("pattern", torch.rand(3)), ("weight", torch.eye(2))):

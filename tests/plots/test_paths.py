@@ -7,7 +7,7 @@ import pytest
 
 import aotlens
 from aotlens.paths import Sankey
-from aotlens.paths.sankey import Node
+from aotlens.paths.of_logit import Node
 from aotlens.plots import order_bars
 
 

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.signal import lfilter
 from scipy.special import expit
 
-from aotlens.trigrams.strata import Strata, StrataCounter, window_sums
+from aotlens.trigrams.counting import Strata, StrataCounter, window_sums
 
 WINDOWS = 8  # of a stratum
 PLACES = 5.0

@@ -22,8 +22,8 @@ from aotlens.trigrams import (
     read_ids,
     zero_layer,
 )
+from aotlens.trigrams.background import BY_POSITION
 from aotlens.trigrams.direct_path import constant_logits
-from aotlens.trigrams.distance import BY_POSITION
 
 
 def alone(model: AttentionOnlyTransformer) -> torch.Tensor:

@@ -21,7 +21,7 @@ from aotlens.trigrams import (
     score_triples,
     skip_trigrams,
 )
-from aotlens.trigrams.normaliser import log_background_bound
+from aotlens.trigrams.background import log_background_bound
 from tests.messages import refused
 
 

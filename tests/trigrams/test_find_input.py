@@ -14,7 +14,7 @@ from aotlens.trigrams import read_ids, skip_trigrams
     ("changes", "arguments", "message"),
     [
         ({}, {"score": "best"}, "expected one of 'effect'"),
-        ({}, {"k": 0}, "at least 1"),
+        ({}, {"k": 0}, "k=0"),
         ({}, {"k": True}, "whole number"),
         ({}, {"sources": (number for number in [2.9])}, "token ids or strings, got 2.9"),
         ({}, {"sources": [True]}, "got True"),

@@ -31,7 +31,7 @@ from aotlens.trigrams import (
     stored_check,
     tokens_like,
 )
-from aotlens.trigrams.kinds import KINDS
+from aotlens.trigrams.table import KINDS
 from tests.messages import refused
 
 TEXT = "the cat sat on the mat. the dog sat on the cat. a cat and a dog sat on the mat again. " * 8

@@ -10,7 +10,7 @@ import pytest
 from aotlens.checkpoints import load
 from aotlens.conventions import percent, signed
 from aotlens.paths import effect_without, expand
-from aotlens.paths.score.traced import Traced
+from aotlens.paths.score.traced import Trace
 from aotlens.views import View
 from aotlens.views.paths import FAMILY, ORDERS, SOURCES, TOP, WITHOUT, PathsParameters
 from aotlens.views.scores import PAIRS, SCORE, TRACE
@@ -115,4 +115,4 @@ def test_a_rounding_below_0_has_a_minus_and_one_cell_is_no_cells() -> None:
     result = SOURCES.result(CHOSEN)
     assert "−7.2e−07 logits" in replace(result, by_order=replace(result.by_order, error=-7.2e-7)).sentences()
     one = SimpleNamespace(nodes=[SimpleNamespace(cell=((0, 1), 4, 0))])
-    assert Traced.headline.fget(one) == "1 cell behind head 0.1, 4 → 0"
+    assert Trace.headline.fget(one) == "1 cell behind head 0.1, 4 → 0"

@@ -11,7 +11,7 @@ from aotlens.checkpoints import find_checkpoint
 from aotlens.conventions import minus
 from aotlens.data.windows import WINDOWS_A_STRATUM
 from aotlens.trigrams.explained import in_text, in_weights
-from aotlens.trigrams.kinds import KINDS
+from aotlens.trigrams.table import KINDS
 from aotlens.trigrams.verdict import FALSE_DISCOVERY_RATE, MIN_OCCURRENCES, MIN_STRATA, VERDICTS
 from aotlens.views import View, make, trigram_parameters
 from aotlens.views.kinds import Reading

@@ -16,17 +16,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head
+from aotlens.conventions import Head, HeadLike, as_head, require_choice
 from aotlens.paths.path import Path, PathPair, SourceName
-from aotlens.paths.residual import Residual, residual_of_score
-from aotlens.paths.score.contrast import Against, Contrast, contrast
 from aotlens.paths.score.layer import ScoredLayer, scored_layer
-from aotlens.paths.score.pairs import PairSums, TopPairs
+from aotlens.paths.score.pairs import PairSums, ScoreWords, TopPairs
 from aotlens.paths.score.search import top_pairs
-from aotlens.paths.score.side import ScoreSide, sides_of, source_names
-from aotlens.paths.score.words import ScoreWords
-from aotlens.paths.target import in_range, whole_number
-from aotlens.results import Result
+from aotlens.paths.score.side import Against, Contrast, ScoreSide, contrast, sides_of
+from aotlens.paths.target import Residual, place_of, residual_of_score
+from aotlens.results import Result, data_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +113,7 @@ class ScoreExpansion(Result):
     @property
     def source_names(self) -> tuple[SourceName, ...]:
         """The sources of either side."""
-        return source_names(self.layer)
+        return self.layer.source_names
 
     # Single pairs
 
@@ -199,21 +196,17 @@ class ScoreExpansion(Result):
 
         Rows as `source_names`. Raises `ValueError` for another side.
         """
-        if side not in ("query", "key"):
-            raise ValueError(f"side={side!r}: expected 'query' or 'key'.")
+        require_choice("side", side, ("query", "key"))
         query, key = self.sides
         own, other = (query, key) if side == "query" else (key, query)
         return own.by_source_position(other.by_order().sum(0))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a position: position, token, query and key, what the paths of that side from there bring times
-        the whole other side, in nats; either adds up to `value`."""
-        import pandas as pd
-
+        """Return one row per position: position, token, and the nats of its paths on the query and on the key side."""
         sides = {side: self.by_source_position(side).sum(0).double().cpu().numpy() for side in ("query", "key")}
         tokens = self.words.str_tokens
         columns = {"position": range(len(sides["key"]))} | ({"token": tokens} if tokens else {})
-        return pd.DataFrame(columns | sides)
+        return data_frame(columns | sides)
 
     @torch.no_grad()
     def top(self, k: int, by: str = "abs", *, budget: int = 1000) -> TopPairs:
@@ -256,13 +249,12 @@ def score_of(expansion: Expanded, head: HeadLike | None, query: Any, key: Any, a
 
 
 def default_cell(expansion: Expanded, head: HeadLike | None, query: Any, key: Any) -> tuple[Head, int, int]:
-    """Return a cell. No key: the one that the head attends to most, without the first token and the query itself. No
-    head: of the layers above the first, the one that attends to such a key most."""
-    query = whole_number("query", query)
-    if head is not None and key is not None:
-        return as_head(head, expansion), query, key
+    """Return a cell. Default key: the most attended but the first token and the query; default head: above the first
+    layer, the one that attends to such a key most."""
     patterns = expansion.frozen.patterns
-    place = in_range(query, patterns.shape[2])
+    place = place_of("query", query, patterns.shape[2])
+    if head is not None and key is not None:
+        return as_head(head, expansion), place, key
     attention = patterns[:, :, place].double().clone()
     n_keys = attention.shape[-1]
     if place > 1 or (n_keys > 2 and expansion.model.sees_later_keys):
@@ -272,7 +264,7 @@ def default_cell(expansion: Expanded, head: HeadLike | None, query: Any, key: An
         layer, number = divmod(int(attention[first:].amax(-1).argmax()), expansion.n_heads)
         head = (first + layer, number)
     head = as_head(head, expansion)
-    return head, query, int(attention[head].argmax()) if key is None else key
+    return head, place, int(attention[head].argmax()) if key is None else key
 
 
 def default_contrast(score: ScoreExpansion, asked: Against = "auto") -> tuple[Against, str]:

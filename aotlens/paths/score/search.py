@@ -21,6 +21,7 @@ sides have the same second moments, diagonal: ⟨q, κ⟩ = ⟨q G, κ G⁻ᵀ�
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -29,12 +30,11 @@ import torch
 from torch import Tensor
 
 from aotlens.conventions import Head
-from aotlens.paths.best import Best, checked_search, slack_of
 from aotlens.paths.bounds import Bounds, Sizes, bound_longer, spectral_norm_bound
 from aotlens.paths.path import Path, PathPair, SourceName
 from aotlens.paths.score.pairs import TopPairs
-from aotlens.paths.score.side import ScoreSide, source_names
-from aotlens.paths.search import child_path
+from aotlens.paths.score.side import ScoreSide
+from aotlens.paths.search import Best, checked_search, child_path, slack_of
 
 _MOST_COMPARED = 512  # vectors of the other side that a bound looks at one by one
 _RIDGE = 1e-4  # of the mean second moment, so that the basis has an inverse
@@ -45,7 +45,7 @@ class _Entry:
 
     def __init__(self, heads: tuple[Head, ...], index: int, rho: float) -> None:
         self.heads, self.index, self.rho = heads, index, rho
-        self.key = self.norm = float("inf")
+        self.key = self.norm = math.inf
         """The bound on pairs, and the one on the norm of a single vector."""
         self.version = -1
         self.waits = True
@@ -71,7 +71,7 @@ class _Tree:
 
     def direct(self) -> tuple[Tensor, Callable[[int], Path]]:
         """The vectors of the paths without heads."""
-        names: tuple[SourceName, ...] = source_names(self.side.layer)
+        names: tuple[SourceName, ...] = self.side.layer.source_names
         positions: list[int | None] = [*range(len(self.side.weights))] if self.split else [None]
         paths = [Path(name, (), position) for name in names for position in positions]
         return torch.stack([self.side.path(path) for path in paths]), paths.__getitem__
@@ -134,7 +134,7 @@ class _Tree:
     def largest_waiting(self, settled: Callable[[_Entry], bool]) -> float:
         """β: the most that the norm of a vector not found yet can be; `settled` nodes wait no more."""
         if not self.opened:
-            return float("inf")
+            return math.inf
         while self.by_norm and (not self.by_norm[0][2].waits or settled(self.by_norm[0][2])):
             heapq.heappop(self.by_norm)
         return self.by_norm[0][2].norm if self.by_norm else 0.0
@@ -155,7 +155,7 @@ class _Search:
 
     def __init__(self, trees: tuple[_Tree, _Tree], best: Best[PathPair], slack: float) -> None:
         self.trees, self.pairs, self.slack = trees, best, slack
-        self.settled_at = float("-inf")
+        self.settled_at = -math.inf
         """The largest bound of a node that was left out since no pair of it can be among the k best."""
         self.n_expanded = 0
 
@@ -178,14 +178,14 @@ class _Search:
     def frontier(self) -> float:
         """Return the bound that no pair that was not looked at exceeds."""
         if not all(tree.opened for tree in self.trees):
-            return float("inf")
+            return math.inf
         waiting = (tree.best() for tree in self.trees)
         return max([self.settled_at, *(entry.key for entry in waiting if entry is not None)])
 
     def _step(self) -> bool:
         """Bound the best node anew, or expand it; whether anything may be left to find."""
         bests = [tree.best() for tree in self.trees]
-        keys = [float("-inf") if entry is None else entry.key for entry in bests]
+        keys = [-math.inf if entry is None else entry.key for entry in bests]
         side = int(keys[1] > keys[0])
         tree, entry, other = self.trees[side], bests[side], self.trees[1 - side]
         if entry is None or entry.key <= self.pairs.threshold():
@@ -222,7 +222,7 @@ class _Search:
         """All pairs of new vectors with those of the other side, but for those that cannot be among the best."""
         tree, other, floor = self.trees[side], self.trees[1 - side], self.pairs.floor()
         most = max([other.largest_waiting(self._settled), *other.norms[:1].tolist()]) * self.slack
-        new, norms, names = tree.add(vectors, name, floor / most if most > 0 else float("-inf"))
+        new, norms, names = tree.add(vectors, name, floor / most if most > 0 else -math.inf)
         if not len(new) or not len(other.vectors):
             return
         n_other = int((~(other.norms * norms[0] * self.slack <= floor)).sum())
@@ -241,7 +241,7 @@ class _Search:
         tree = self.trees[side]
         sizes = spectral_norm_bound(M.cpu().double() @ tree.basis).tolist()
         for entry, size in zip(children, sizes, strict=True):
-            entry.norm = _number(entry.rho * size)
+            entry.norm = math.inf if math.isnan(entry.rho * size) else entry.rho * size
             if entry.norm > 0:
                 heapq.heappush(tree.by_norm, (-entry.norm, next(tree.tie), entry))
 
@@ -286,17 +286,11 @@ class _Search:
         self.trees[1].basis = (root @ U) / quarter
 
 
-def _number(bound: float) -> float:
-    return float("inf") if bound != bound else bound
-
-
 def top_pairs(sides: tuple[ScoreSide, ScoreSide], k: Any, by: str, budget: Any, total: float, n_pairs: int) -> TopPairs:
     """See `ScoreExpansion.top`.
 
-    A node costs O(pos² · heads below) and two products with `[d_head, d_model]` a head below; memory: a matrix
-    `[d_model, d_head]` a node.
-
-    Raises `ValueError` for k or budget below 1 and for another `by`.
+    A node costs O(pos² · heads below) and two products with `[d_head, d_model]` per head below; memory: `[d_model,
+    d_head]`.
     """
     k, budget = checked_search(k, by, budget)
     below = sides[0].layer.below
@@ -304,17 +298,10 @@ def top_pairs(sides: tuple[ScoreSide, ScoreSide], k: Any, by: str, budget: Any, 
     best: Best[PathPair] = Best(k, by)
     search = _Search((_Tree(sides[0], bounds, slack), _Tree(sides[1], bounds, slack)), best, slack)
     search.run(budget)
-    frontier, ranked = search.frontier(), best.sorted()
-    top = ranked[:k]
-    unreturned = max([frontier, *(key for key, *_ in ranked[k:])])
+    pairs, ranking = best.ranking(search.frontier(), total)
     return TopPairs(
-        pairs=tuple(pair for *_, pair in top),
-        values=tuple(value for _, _, value, _ in top),
-        by=by,
-        total=total,
-        remainder=total - sum(value for _, _, value, _ in top),
-        n_proven=sum(key >= frontier for key, *_ in top),
-        bound=unreturned if unreturned > float("-inf") else 0.0,
+        **ranking,
+        pairs=pairs,
         n_expanded=search.n_expanded,
         n_evaluated=search.trees[0].n_found * search.trees[1].n_found,
         n_pairs=n_pairs,

@@ -1,14 +1,19 @@
 """The trace of a head's attention: from one cell back to the cells that made its query and its keys.
 
 A node is one cell (head, query, key), visited once; layers fall, so it ends. Its contrast is split in two ways, by what
-made the query and by what made the keys (`aotlens.paths.score.cells`): two separate partitions, each with all terms.
+made the query and by what made the keys: two separate partitions, each with all terms.
 The largest terms that are earlier cells become nodes themselves, against their own default contrast.
 
 An edge into a child says P′_ij v′_j W_O, whatever made P′_ij. With softmax patterns a term of the child is the relative
 derivative of that edge by the term's scale, all else frozen (the parent's weights w, values, norm scales): first order.
 For linear φ the edge is proportional to the child's score, so the term ÷ the score is what it is of the edge. For the
-thresholded softmax there is no such number; its children explain the softmax before the threshold. Shares are taken
+thresholded softmax no such number exists; its children explain the softmax before the threshold. Shares are taken
 within one partition, and weights of different nodes are never multiplied or added.
+
+**Terms, one step back.** With P′ an earlier head's pattern and v′ its values, the stream at position i is its sources
+(what the MLPs of earlier layers wrote there among them), Σ b_O and Σ_h′ Σ_m P′_im v′_m W_O. The query reads it at i;
+the key side reads it at every visible key k, with the contrast's coefficient δ_kj − w_k: the cells at k = j alone are
+not the contrast.
 """
 
 from __future__ import annotations
@@ -18,45 +23,62 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from aotlens.conventions import HeadLike
+from aotlens.conventions import HeadLike, require_between, require_whole
 from aotlens.models import PHIS
-from aotlens.paths.path import Path
-from aotlens.paths.score.cells import Partition, partition
-from aotlens.paths.score.contrast import Against
+from aotlens.paths.frozen import Frozen, head_values
+from aotlens.paths.path import Path, SourceName
 from aotlens.paths.score.expansion import ScoreExpansion, score_of
-from aotlens.paths.score.trace_files import trace_html, trace_json, trace_svg
-from aotlens.paths.score.trace_layout import Layout, layout_of
-from aotlens.paths.score.traced import Traced, TraceEdge, TraceNode
-from aotlens.paths.streams import head_values
-from aotlens.paths.target import whole_number
+from aotlens.paths.score.side import Against, ScoreSide
+from aotlens.paths.score.traced import Trace, TraceEdge, TraceNode
 
 if TYPE_CHECKING:
     from aotlens.paths.expanded import Expanded
 
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A contrast as a sum of terms of one side, each times the whole other side; nats."""
+
+    sources: dict[SourceName, Float[Tensor, " pos"]]
+    """Token, input, positions and what the MLPs of the layers below wrote, by where they stand."""
+    bias: float
+    """Σ b_O of the layers below, the norm's bias and the head's own, at all positions together: on the key side of a
+    contrast the head's own cancels between keys."""
+    cells: Float[Tensor, "layer head query key"]
+    """The contribution of every earlier cell; its query is the position that the side reads."""
+
+    @property
+    def total(self) -> float:
+        """The contrast, the sum of all terms."""
+        return float(sum(x.sum() for x in self.sources.values())) + self.bias + float(self.cells.sum())
+
+    @property
+    def size(self) -> float:
+        """Σ |term|, the sum of the sizes of all terms."""
+        sources = float(sum(x.abs().sum() for x in self.sources.values()))
+        return sources + abs(self.bias) + float(self.cells.abs().sum())
+
+
+def partition(
+    frozen: Frozen, side: ScoreSide, other: Float[Tensor, " d_head"], values: Float[Tensor, "layer head pos d_head"]
+) -> Partition:
+    """Return the terms of one side, from all of the `other` side and the values of all heads below. O(L H pos² + pos ·
+    L · d_model · d_head) time."""
+    direction, rows, layer = side.W @ other, side.rows, side.layer.layer
+    entering = side.layer.below.frozen.entering
+    sources: dict[SourceName, Tensor] = {name: rows * (x @ direction) for name, x in entering.items()}
+    if side.positions is not None:
+        sources["position"] = side.weights * (side.positions @ other)
+    bias = rows.sum() * (frozen.bias_before[layer] @ direction) + side.own_bias @ other
+    brought = torch.einsum("lhpk,lhk->lhp", values[:layer], frozen.W_O[:layer] @ direction)
+    cells = rows[:, None] * frozen.patterns[:layer] * brought[:, :, None]
+    return Partition(sources=sources, bias=float(bias), cells=cells)
+
+
 _SIDES: tuple[Literal["query", "key"], ...] = ("query", "key")
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trace(Traced):
-    """The cells behind one cell, and what each is made of; the first node is the cell asked for."""
-
-    def layout(self) -> Layout:
-        """Return the boxes and links of the layered graph."""
-        return layout_of(self)
-
-    def to_json(self) -> str:
-        """Return everything, as JSON; see `aotlens.paths.score.trace_files`."""
-        return trace_json(self)
-
-    def to_svg(self) -> str:
-        """Return the layered graph as an SVG drawing."""
-        return trace_svg(self)
-
-    def to_html(self) -> str:
-        """Return one HTML file: the drawing, a table of all edges, and the JSON."""
-        return trace_html(self)
 
 
 @torch.no_grad()
@@ -72,12 +94,8 @@ def trace_of(
     max_nodes: Any,
 ) -> Trace:
     """See `PathExpansion.trace`. One forward pass a layer, once; each node costs as `partition`, twice."""
-    max_edges, max_nodes = whole_number("max_edges", max_edges), whole_number("max_nodes", max_nodes)
-    if max_edges < 1 or max_nodes < 1 or not 0 <= min_share <= 1:
-        raise ValueError(
-            f"trace: expected max_edges ≥ 1, max_nodes ≥ 1 and min_share from 0 to 1, got {max_edges}, {max_nodes} and "
-            f"{min_share}."
-        )
+    max_edges, max_nodes = require_whole("max_edges", max_edges, 1), require_whole("max_nodes", max_nodes, 1)
+    require_between("min_share", min_share, 0, 1)
     values = head_values(expansion.frozen)
     root = score_of(expansion, head, query, key, against)
     waiting, seen = deque([(root.head, root.query, root.key)]), {(root.head, root.query, root.key)}

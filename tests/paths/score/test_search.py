@@ -94,17 +94,6 @@ def test_all_pairs_of_a_small_model_are_returned_when_asked_for(make: MakeModel,
     assert list(frame.columns[:4]) == ["rank", "pair", "formula", "query_source"] and len(frame) == 49
 
 
-def test_bad_questions_are_refused(make: MakeModel, tokens: Tensor) -> None:
-    score = expand(make(), tokens).score((1, 0), 3, 1)
-    for arguments, message in (
-        ({"k": 0}, "k ≥ 1"),
-        ({"k": 1, "budget": 0}, "budget ≥ 1"),
-        ({"k": 1, "by": "size"}, "by='size'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            score.top(**arguments)  # type: ignore[arg-type]
-
-
 def test_a_pair_that_is_infinite_is_refused(make: MakeModel, tokens: Tensor) -> None:
     score = expand(make(torch.float32, n_layers=3), tokens).score((2, 0), 3, 1)
     frozen = score.layer.below.frozen

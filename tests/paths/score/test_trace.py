@@ -239,8 +239,8 @@ def test_infinite_cancellation_is_null(make: MakeModel, tokens: Tensor) -> None:
 
 def test_bad_limits_are_refused(make: MakeModel, tokens: Tensor) -> None:
     expansion = expand(make(), tokens)
-    for wrong in ({"max_edges": 0}, {"max_nodes": 0}, {"min_share": 2.0}):
-        with refused("max_edges", "max_nodes", "min_share"):
-            expansion.trace((1, 0), 3, 1, **wrong)
+    for name, wrong in (("max_edges", 0), ("max_nodes", 0), ("min_share", 2.0)):
+        with refused(f"{name}={wrong}: expected"):
+            expansion.trace((1, 0), 3, 1, **{name: wrong})
     with pytest.raises(ValueError, match="key=4"):
         expansion.trace((1, 0), 3, 4)

@@ -1,20 +1,134 @@
-"""The contribution of positions to a head's attention at a distance, apart from the tokens."""
+"""What a source competes with for a destination's attention: the background's tokens, and positions at a distance.
+
+N[d] = log Σ_b u_b e^{q[d, b]} is what a destination scores the background's tokens, streamed.
+"""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import torch
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int64, Shaped
 from scipy.special import logsumexp
 from torch import Tensor
 
-from aotlens.circuits import qk_circuit
+from aotlens.circuits import Circuit, qk_circuit
 from aotlens.conventions import Head, HeadLike, as_head
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, folded_norm, require_ours
 from aotlens.models.positions import alibi_slopes
 from aotlens.models.traits import NOT_LINEAR
 from aotlens.models.weights import double
-from aotlens.trigrams.normaliser import background_distribution, log_background
+
+#: Counts or probabilities of tokens; None: the training counts stored with the checkpoint.
+Background: TypeAlias = Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None
+_TILE = (1024, 1024)
+_MOST_FREQUENT = 1024
+
+
+def background_distribution(model: AttentionOnlyTransformer, background: Background) -> Float64[np.ndarray, " d_vocab"]:
+    """Return u, summing to 1: the counts (or probabilities) of `background`, or the training counts stored with the
+    checkpoint.
+
+    Tokens that never occur may have 0. Raises `ValueError` where there are no counts, or not one finite, non-negative
+    number a token.
+    """
+    require_ours(model, "background_distribution")
+    counts = model.unigram_counts if background is None else background
+    if counts is None:
+        raise ValueError(
+            "background: this model has no training counts (model.unigram_counts is None); give one count a token, "
+            "such as TokenFile.counts()."
+        )
+    on_cpu = counts.cpu().double().numpy() if isinstance(counts, Tensor) else counts
+    values = np.asarray(on_cpu, dtype=np.float64)
+    if values.shape != (model.cfg.d_vocab,) or not np.isfinite(values).all() or (values < 0).any() or not values.any():
+        raise ValueError(
+            f"background: expected {model.cfg.d_vocab} finite counts ≥ 0, not all 0, got shape {list(values.shape)} "
+            f"from {values.min() if values.size else 'nothing'} to {values.max() if values.size else 'nothing'}."
+        )
+    return values / values.sum()
+
+
+@torch.no_grad()
+def log_background(
+    qk: Circuit,
+    distribution: Float64[np.ndarray, " d_vocab"],
+    destinations: Int64[np.ndarray, " destinations"] | None = None,
+) -> Float64[np.ndarray, " destinations"]:
+    """Return N of every destination of a QK circuit (or of some, by id), nats, in the circuit's precision.
+
+    `aotlens.circuits.row_statistics` gives the same (log_mean_exp) in float64, at several times the cost.
+
+    Time: one product of the circuit and an exp an entry. Memory: a tile. Rows are shifted by what the most frequent
+    tokens alone amount to, a lower bound of N, so that the sum cannot vanish; a row where that is so far off that the
+    rest overflows is shifted by its maximum.
+    """
+    query, key, weights, frequent = _prepared(qk, distribution)
+    if destinations is not None:
+        query = query[torch.from_numpy(destinations).to(query.device)]
+    all_seen = torch.from_numpy(np.flatnonzero(distribution)).to(query.device)
+    result = np.empty(len(query))
+    for start in range(0, len(query), _TILE[0]):
+        rows = query[start : start + _TILE[0]]
+        shift = torch.logsumexp(rows @ key[frequent].T + weights[frequent].log(), dim=1, keepdim=True)
+        total = _shifted_sum(rows, key, weights, shift)
+        if not bool(total.isfinite().all()):
+            shift = torch.stack([(rows @ part.T).amax(1) for part in key[all_seen].split(_TILE[1])]).amax(0)[:, None]
+            total = _shifted_sum(rows, key[all_seen], weights[all_seen], shift)
+        result[start : start + len(rows)] = shift[:, 0].cpu().double().numpy() + total.cpu().log().numpy()
+    if not np.isfinite(result).all():
+        raise ValueError("the QK circuit has entries that are not finite; is some weight not?")
+    return result
+
+
+@torch.no_grad()
+def log_background_bound(qk: Circuit, distribution: Float64[np.ndarray, " d_vocab"]) -> Float64[np.ndarray, " d_vocab"]:
+    """Return a lower bound of N for every destination, at a small part of its cost: nats.
+
+    The most frequent tokens are summed; the rest enters as its total weight times e^(its mean score), since a mean of
+    exponentials is at least the exponential of the mean (Jensen). What float32 rounding can do to either is taken off.
+    """
+    query, key, weights, frequent = _prepared(qk, distribution)
+    rest = weights.clone()
+    rest[frequent] = 0.0
+    weight = float(rest.double().sum()) if rest.device.type != "mps" else float(rest.sum())
+    mean = rest / weight @ key if weight > 0 else key[0]
+    result = np.empty(len(query))
+    for start in range(0, len(query), _TILE[0]):
+        rows = query[start : start + _TILE[0]]
+        level = torch.logsumexp(rows @ key[frequent].T + weights[frequent].log(), dim=1).cpu().double().numpy()
+        if weight > 0:
+            level = np.logaddexp(level, (rows @ mean).cpu().double().numpy() + np.log(weight))
+        result[start : start + len(rows)] = level
+    lengths = [rows.norm(dim=1).cpu().double().numpy() for rows in (query, key)]
+    rounding = 2.0 ** (-53 if query.dtype == torch.float64 else -24) * (query.shape[1] + 8)
+    return result - 4 * rounding * lengths[0] * lengths[1].max() - (1e-12 if query.dtype == torch.float64 else 1e-5)
+
+
+def _prepared(qk: Circuit, distribution: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return queries, keys, weights, and the ids of the most frequent tokens."""
+    kind = torch.float64 if qk.A.dtype == torch.float64 else torch.float32
+    query, key = qk.A.detach().to(kind), qk.B.detach().to(kind).T
+    seen = np.flatnonzero(distribution)
+    frequent = seen[np.argsort(-distribution[seen], kind="stable")[:_MOST_FREQUENT]]
+    return (
+        query,
+        key,
+        torch.from_numpy(distribution).to(kind).to(query.device),
+        torch.from_numpy(frequent).to(query.device),
+    )
+
+
+def _shifted_sum(rows: Tensor, key: Tensor, weights: Tensor, shift: Tensor) -> Tensor:
+    """Σ_b u_b e^{q[d, b] − shift[d]}; partial sums are collected in float64 (MPS has none: on the CPU)."""
+    shifted = torch.cat([rows, -shift], dim=1)
+    total = torch.zeros(len(rows), dtype=torch.float64)
+    for part, weight in zip(key.split(_TILE[1]), weights.split(_TILE[1]), strict=True):
+        tile = shifted @ torch.cat([part, torch.ones_like(part[:, :1])], dim=1).T
+        total += torch.mv(tile.exp_(), weight).cpu().double()
+    return total
+
 
 #: A head that gives so much of its attention to one distance attends by position.
 BY_POSITION = 0.9
@@ -25,7 +139,7 @@ def distance_scores(
     model: AttentionOnlyTransformer,
     head: HeadLike,
     *,
-    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+    background: Background = None,
 ) -> Float64[np.ndarray, " distances"]:
     """Return p_δ for δ = 0 … n_ctx − 1: the mean over i of the score of position i for position i − δ, in nats.
 
@@ -87,7 +201,7 @@ def distance_shares(
     model: AttentionOnlyTransformer,
     head: HeadLike,
     *,
-    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+    background: Background = None,
 ) -> Float64[np.ndarray, " distances"]:
     """Return the attention of a head to each distance δ = 0 … n = n_ctx // 2 if tokens had no say: softmax over δ of
     p_δ.
@@ -125,7 +239,7 @@ def log_competition(
     head: HeadLike,
     distance: int | np.integer | str,
     n_background: int,
-    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+    background: Background = None,
 ) -> Float64[np.ndarray, " distances"]:
     """Return log C_δ, with C_δ = Σ_{δ'≠δ, 0≤δ'≤n} e^{p_δ' − p_δ}: one for a distance, n of them for `"mean"` (δ = 1 …
     n).
@@ -135,8 +249,8 @@ def log_competition(
     """
     scores = distance_scores(model, head, background=background)[: n_background + 1]
     n = len(scores) - 1
-    chosen = range(1, n + 1) if distance == "mean" and n >= 1 else [whole_distance(distance, n, "'mean' ")]
-    return np.array([logsumexp(np.delete(scores, delta)) - scores[delta] for delta in chosen])
+    deltas = range(1, n + 1) if distance == "mean" and n >= 1 else [whole_distance(distance, n, "'mean' ")]
+    return np.array([logsumexp(np.delete(scores, delta)) - scores[delta] for delta in deltas])
 
 
 def rotated_background(
@@ -144,7 +258,7 @@ def rotated_background(
     head: HeadLike,
     distance: int | np.integer | str,
     n_background: int,
-    background: Shaped[Tensor, " d_vocab"] | Shaped[np.ndarray, " d_vocab"] | None = None,
+    background: Background = None,
 ) -> Float64[np.ndarray, " d_vocab"]:
     """Return N_δ[d] = log mean over δ' ≠ δ of Σ_b u_b e^{q_δ'[d, b]}, δ' from 0 to n: what the destination d of a
     rotary head scores a background token at another distance than δ, nats.

@@ -1,4 +1,7 @@
-"""Folded rows against the definition, tried pair by pair, and against all triples of a small vocabulary."""
+"""Folded rows against the definition, tried pair by pair, and against all triples of a small vocabulary.
+
+Kinds of rows, on tokens that a byte-level tokenizer has.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import itertools
 import numpy as np
 import pytest
 
-from aotlens.trigrams import fold_rows, score_triples, skip_trigrams
+from aotlens.trigrams import count_kinds, fold_rows, kinds, score_triples, skip_trigrams
+from aotlens.trigrams.table import KINDS, kind_of
 from tests.messages import refused
 
 NAMES = ("source", "destination", "out")
@@ -90,3 +94,29 @@ def test_equal_rows_are_one_group_and_none_is_no_group(make):
 def test_what_is_no_token_is_refused(make, over):
     with refused("'source', 'destination', 'out'"):
         fold_rows(skip_trigrams(make(), (0, 0), k=5), over)
+
+
+@pytest.mark.parametrize(
+    ("source", "out", "kind"),
+    [
+        (" thou", " Thou", "copying"),
+        (" Ralph", "Ral", "copying"),
+        (" a", " an", "other"),
+        (',"', ' "', "punctuation"),
+        ('"', ' "', "copying"),
+        ("\n", " .", "punctuation"),
+        (" Mr", " Pickwick", "names"),
+        (" fl", "ir", "morphology"),
+        (" fl", "'s", "other"),
+        (" keep", " mind", "other"),
+        (" keep", "7", "other"),
+    ],
+)
+def test_one_row(source: str, out: str, kind: str) -> None:
+    assert kind_of(source, out) == kind
+
+
+def test_a_table_without_strings_is_refused(make) -> None:
+    with pytest.raises(ValueError, match="without a tokenizer"):
+        kinds(score_triples(make(), (0, 0), [1], [2], [3]))
+    assert count_kinds(("names", "names")) == {**dict.fromkeys(KINDS, 0), "names": 2}
