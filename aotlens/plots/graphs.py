@@ -134,7 +134,7 @@ class Edge:
     value: float | int
     """The composition score, 0 to 1."""
     z: float | int
-    """Standard deviations of the squared product above flipped signs (`aotlens.circuits.sign_flips`); NaN: unknown."""
+    """Standard deviations of the squared product above flipped signs (`aotlens.circuits.nulls`); NaN: unknown."""
     rank: int
     """The earlier head's place among all that the later head can read, by value; 1 is the highest."""
 
