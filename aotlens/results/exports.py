@@ -36,12 +36,12 @@ def exports() -> dict[str, dict[str, str]]:
 
 
 @cache
-def storable(name: object) -> type | None:
+def storable(name: str) -> type | None:
     """Return the type of that name that a file may hold: a result, or a part of one. None for every other name."""
     from aotlens.results import Result
 
     for table in exports().values():
-        if isinstance(name, str) and name in table:
+        if name in table:
             kind = getattr(import_module(table[name]), name)
             if isinstance(kind, type) and (issubclass(kind, Result) or hasattr(kind, "_fields") or name in _PARTS):
                 return kind

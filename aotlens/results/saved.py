@@ -172,7 +172,7 @@ def _value(plain: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _built(plain: Mapping[str, Any], tensors: dict[str, Tensor]) -> Any:
-    kind = storable(plain["type"])
+    kind = storable(plain["type"]) if isinstance(plain["type"], str) else None
     if kind is None:
         raise ValueError(f"a type {plain['type']!r}, which is no result of aotlens")
     version = getattr(kind, "schema_version", None)

@@ -189,7 +189,8 @@ SCALE = {"alpha": 1.0, "beta": 2.0, "loss": 3.0, "method": "scan"}
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"type": "system", "fields": {}}, "'system', which is no result of aotlens"),
+        ({"type": "system", "fields": {}}, "'system', which is no result"),
+        ({"type": ["Scale"], "fields": {}}, "['Scale'], which is no result"),
         ({"type": "Scale", "fields": {**SCALE, "gamma": 1.0}}, "gamma"),
         ({"type": "Scale", "fields": {"alpha": 1.0}}, "missing"),
         ({"type": "Scale", "version": 7, "fields": SCALE}, "Scale of version 7, not None"),
