@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aotlens.conventions import require_shape, require_whole
+from aotlens.conventions import require_shape
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.traits import NOT_LINEAR
-from aotlens.paths.frozen import freeze, head_results, read_out_map, reading_map
-from aotlens.paths.groups import ByHead, by_head
+from aotlens.paths.frozen import read_out_map, reading_map
+from aotlens.paths.groups import ByHead
 from aotlens.paths.path import SourceName, mlp_name
 from aotlens.paths.target import Target, checked_outputs
 
@@ -41,38 +41,17 @@ def direct_logit_attribution(
     alone gives; `attention_mask`, as in the model's `forward`, says which ids are no padding. Its targets may also be
     ids `[sequence, pos]` or `[sequence]`, one for each sequence, or two of these, (token, versus).
 
-    One forward pass and one evaluation of the heads. Raises `ValueError` as `expand` does, and for a mask of another
+    A forward pass for as many sequences as fit. Raises `ValueError` as `expand` does, and for a mask of another
     shape than the batch's.
     """
     require_ours(model, "direct_logit_attribution", without=NOT_LINEAR)
     batch, mask = model.to_batch(tokens)
-    if len(batch) > 1 or attention_mask is not None:
-        mask = mask if attention_mask is None else torch.atleast_2d(attention_mask).to(model.device).bool()
-        return _of_batch(model, batch, mask, target)
-    frozen = freeze(model, tokens)
-    n_out_pos = frozen.read.shape[0]
-    if target is None:
-        target = frozen.logits.argmax(-1)
-    if isinstance(target, Tensor) and target.ndim == 0:
-        target = require_whole("target", target, 0, frozen.R.shape[1] - 1)
-    if not isinstance(target, Tensor):
-        return by_head(frozen, target)  # type: ignore[arg-type]  # tensors in a tuple are refused as outputs
-    ids = target.to(frozen.R.device).reshape(-1)
-    whole = not ids.is_floating_point() and not ids.is_complex() and ids.dtype != torch.bool
-    if not whole or len(ids) != n_out_pos or not bool(((ids >= 0) & (ids < frozen.R.shape[1])).all()):
-        raise ValueError(
-            f"target: expected {n_out_pos} outputs 0 to {frozen.R.shape[1] - 1}, one for each position, got "
-            f"{list(target.shape)} of {target.dtype}."
-        )
-    columns = frozen.R[:, ids].T  # [pos, d_model]
-    direct = {name: (frozen.pooled(x) * columns).sum(-1) for name, x in frozen.direct.items()}
-    if "bias" in direct:
-        direct["bias"] += frozen.out_bias[ids]
-    return ByHead(
-        heads=(frozen.pooled(head_results(frozen)) * columns).sum(-1),
-        direct=direct,
-        logit=frozen.logits.gather(1, ids[:, None])[:, 0],
-    )
+    if attention_mask is not None:
+        mask = torch.atleast_2d(attention_mask).to(model.device).bool()
+    elif len(batch) == 1:
+        each = target[None] if isinstance(target, Tensor) and target.ndim == 1 else target
+        return _of_batch(model, batch, None, each).of(0)
+    return _of_batch(model, batch, mask, target)
 
 
 def _of_batch(model: AttentionOnlyTransformer, x: Tensor, mask: Tensor | None, target: Any) -> ByHead:

@@ -74,9 +74,9 @@ def test_bad_targets_are_named(make: MakeModel, tokens: Tensor) -> None:
     with pytest.raises(ValueError, match="output 0 to 8"):
         direct_logit_attribution(model, tokens, 11)
     for wrong in (torch.tensor([1, 2]), torch.tensor([1.0, 4, 1, 8, 0]), torch.tensor([1, 4, 1, 9, 0])):
-        with pytest.raises(ValueError, match="expected 5 outputs 0 to 8"):
+        with refused("expected outputs 0 to 8", "one for each position, [1, 5]"):
             direct_logit_attribution(model, tokens, wrong)
-    with pytest.raises(ValueError, match="whole number"):
+    with refused("an output 0 to 8"):
         direct_logit_attribution(model, tokens, torch.tensor(2.0))
     one, same = direct_logit_attribution(model, tokens, torch.tensor(2)), direct_logit_attribution(model, tokens, 2)
     assert torch.equal(one.heads, same.heads)
