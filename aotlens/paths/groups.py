@@ -124,13 +124,8 @@ def by_head(frozen: Frozen, target: Target) -> ByHead:
 
 def through(frozen: Frozen, head: Head, target: Target) -> Tensor:
     """Return the head's output on the prompt, carried to the end."""
-    layer, index = head
-    x = frozen.embedded
-    for earlier in range(layer):
-        z = frozen.moved(earlier, frozen.values(earlier, x) + frozen.v_bias[earlier][:, None])
-        x = x + frozen.written(earlier, z) + frozen.added(earlier)
-    written = frozen.head_step((layer, index), x, bias=True)
-    return output(frozen, carried(frozen, written, layer + 1)[None], target, None)[0]
+    written = frozen.patterns[head] @ head_values(frozen)[head] @ frozen.W_O[head]
+    return output(frozen, carried(frozen, written, head[0] + 1)[None], target, None)[0]
 
 
 def through_each(frozen: Frozen, position: int, target: int | tuple[int, int]) -> Tensor:
