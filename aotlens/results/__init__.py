@@ -136,13 +136,6 @@ def describe(result: Any, headline: str = "") -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
 
 
-def data_frame(data: Any, **options: Any) -> pd.DataFrame:
-    """Return a table; pandas, which takes a second to import, is imported with the first one."""
-    import pandas as pd
-
-    return pd.DataFrame(data, **options)
-
-
 def top_head(values: np.ndarray, heads: Sequence[tuple[int, int]] | None = None) -> str:
     """Return the head with the largest value, `head 1.4 (0.83)`; values are `[layer, head]`, or one for each of
     `heads`."""
