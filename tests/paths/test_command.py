@@ -46,7 +46,7 @@ def test_it_prints_orders_paths_and_the_residual(checkpoint: Path, capsys: Any) 
     for order, value in enumerate(expansion.by_order(token)[:, -1].tolist()):
         assert f"{order}      {value:+.4f}" in out
     top = expansion.top(5, -1, token)
-    for sentence, value in zip(top.sentences, top.values, strict=True):
+    for sentence, value in zip(top.descriptions, top.values, strict=True):
         assert f"{value:.4g}" in out and sentence in out
     assert "5 of 5 ranks proven among 27 paths" in out and "sum of paths − model" in out
 
