@@ -181,6 +181,7 @@ def composition(
     rotations, for weights that are not finite, and for a mask without `data`.
     """
     require_ours(model, "composition", without=("norm_after", "clip_qkv"))
+    require_whole("n_random", n_random, 0)
     modes = [require_choice("mode", mode, _MODES)]
     if mode != "v" and not model.cfg.has_query_key:
         raise ValueError(
@@ -208,6 +209,7 @@ def all_compositions(
     numbers. Arguments and errors are those of `composition`.
     """
     require_ours(model, "all_compositions", without=("norm_after", "clip_qkv"))
+    require_whole("n_random", n_random, 0)
     modes = [mode for mode in _MODES if mode == "v" or model.cfg.has_query_key]
     return _compositions(model, modes, folded, data, attention_mask, about_mean, n_random, seed, distance, progress)
 
@@ -231,7 +233,6 @@ def _compositions(
     distance: int | None,
     progress: Progress | None,
 ) -> dict[Mode, Composition]:
-    require_whole("n_random", n_random, 0)
     distance = _checked_distance(model.cfg, distance)
     written = written_moments(model, data, about_mean, attention_mask)
     cfg, folded = model.cfg, folded or written is not None
