@@ -74,7 +74,7 @@ def test_mistakes_are_one_line(run: Run, corpus: str, tmp_path: Path):
     for more, message in [
         (("--hidden", "four"), "--hidden four: expected whole numbers"),
         (("--head", "7.0"), "head 7.0: this model has layers 0 to 1"),
-        (("--target", "pattern"), "'result' or 'z'"),
+        (("--target", "pattern"), "'result', 'z'"),
         (("--resume",), "--resume: needs --out FILE"),
         (("--out", str(tmp_path / "a")), "expected a name that ends in .safetensors, as a.safetensors"),
     ]:
