@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 
-from aotlens.conventions import head_name, several
+from aotlens.conventions import head_name, require_choice, several
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET_INK, Theme, colorscale
 from aotlens.plots.primitives import LEGEND, axes, cell_texts, line_colour, plotly_text, style_panels
 
@@ -31,9 +31,7 @@ def compared_distillations(result: ComparedDistillations, *, what: str = "heads"
 
     Raises `ValueError` for another `what`, and if it was not measured.
     """
-    if what not in _FIGURES:
-        raise ValueError(f"plot: what={what!r}: expected one of {', '.join(_FIGURES)}.")
-    return _FIGURES[what](result, theme)
+    return _FIGURES[require_choice("plot: what", what, _FIGURES)](result, theme)
 
 
 def distillation(result: Distillation, *, width: int | None = None, theme: Theme = "light") -> go.Figure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, require_choice
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout
 from aotlens.plots.primitives import LEGEND, axes, error_bars, head_map, head_points, matrix_map, names_of_heads
 
@@ -46,9 +46,7 @@ def head_scores(result: HeadScores, *, score: str | None = None, theme: Theme = 
     """Draw one score of every head less its chance, layers down and heads across; without a name the first measured
     one."""
     name = score or next(iter(result.measured), result.scores[0])
-    if name not in result.scores:
-        raise ValueError(f"plot: score={name!r}: expected one of {', '.join(result.scores)}.")
-    values = result.excess[result.scores.index(name)]
+    values = result.excess[result.scores.index(require_choice("plot: score", name, result.scores))]
     return head_map(np.asarray(values), f"{name.replace('_', ' ')} − chance", theme)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import plotly.graph_objects as go
 
+from aotlens.conventions import require_whole
 from aotlens.plots.colours import BACKGROUND, INK, LINES, QUIET, QUIET_INK, Theme, base_layout, colorscale
 from aotlens.plots.primitives import axes, colour_bar
 
@@ -30,7 +31,7 @@ def token_points(result: TokenPoints, *, layer: int = 0, theme: Theme = "light")
     """Draw tokens as points of two or three coordinates at a layer, a colour for each cluster, on the same axes at
     every layer. Raises `ValueError` if the layer does not exist."""
     labels, (n_layers, _, n_axes) = result.labels, result.coordinates.shape
-    _need_layer(layer, n_layers)
+    require_whole("layer", layer, 0, n_layers - 1)
     points = result.coordinates.astype(np.float32)
     names = "xyz"[:n_axes]
     kind, size = ("scatter3d", 3) if n_axes == 3 else ("scatter", 6)
@@ -77,7 +78,7 @@ def unrolled(result: Unrolling, *, layer: int = 0, theme: Theme = "light") -> go
     """
     snr = result.snr.numpy()
     n_layers = len(snr)
-    _need_layer(layer, n_layers)
+    require_whole("layer", layer, 0, n_layers - 1)
     finite_snr = np.where(np.isfinite(snr) & (snr > 0), snr, np.nan)
     layers = np.arange(n_layers)
     theory = None if math.isnan(result.rate) else np.nanmean(finite_snr[0]) * result.rate**layers
@@ -126,7 +127,7 @@ def memberships(result: Memberships, *, theme: Theme = "light") -> go.Figure:
     order of their clusters, with lines between them. One colour scale from 0 to the largest weight of all layers."""
     patterns, labels, layer = result.patterns.astype(np.float32), result.labels, result.layer
     n_layers, _, n_keys = patterns.shape
-    _need_layer(layer, n_layers)
+    require_whole("layer", layer, 0, n_layers - 1)
     edges = np.flatnonzero(np.diff(labels)) + 1
     starts = np.concatenate([[0], edges, [n_keys]])
     middles = ((starts[:-1] + starts[1:] - 1) / 2).tolist()
@@ -159,11 +160,6 @@ def _decades(low: float, high: float) -> dict[str, Any]:
     digits = (1, 2, 5) if len(powers) <= 4 else (1,)
     values = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
     return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}
-
-
-def _need_layer(layer: int, n_layers: int) -> None:
-    if not 0 <= layer < n_layers:
-        raise ValueError(f"layer={layer}: expected 0 to {n_layers - 1}.")
 
 
 def plane_descent(result: PlaneDescent, *, theme: Theme = "light") -> go.Figure:

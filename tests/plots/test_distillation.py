@@ -106,7 +106,7 @@ def test_learning_curves_have_their_references(compared: ComparedDistillations) 
     np.testing.assert_allclose(figure.data[0].y, frame[frame.columns[1]], rtol=1e-6)
     level = compared.found.linear_error[compared.place]
     assert figure.data[-1].name == f"linear map (held out) {level:.3f}" and figure.data[-1].y == (level, level)
-    with refused("'curves'", "heads, widths, attention"):
+    with refused("'curves'", "'heads', 'widths', 'attention'"):
         aotlens.plot(compared, what="curves")
 
 
