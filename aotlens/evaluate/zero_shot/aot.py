@@ -18,9 +18,8 @@ import numpy as np
 from aotlens.conventions import require_seed
 from aotlens.data import Encoding
 from aotlens.data.zero_shot import Cloze, Passage
-from aotlens.evaluate.zero_shot.outcomes import Hits, Outcome, SeedLosses
 from aotlens.evaluate.zero_shot.scorers import Ids, Scorer, encode, start_of
-from aotlens.evaluate.zero_shot.usual import choose
+from aotlens.evaluate.zero_shot.usual import Hits, Outcome, SeedLosses, choose
 
 CBT_SPLIT = "validation"
 WINDOW = 1024

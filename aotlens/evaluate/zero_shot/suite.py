@@ -12,8 +12,8 @@ import numpy as np
 from aotlens.conventions import Progress
 from aotlens.data.zero_shot import QuestionKind, Quotes, open_cbt, open_lambada, open_ptb, open_wikitext
 from aotlens.evaluate.zero_shot import aot, usual
-from aotlens.evaluate.zero_shot.outcomes import Hits, Losses, Outcome, SeedLosses
 from aotlens.evaluate.zero_shot.scorers import ModelScorer, Scorer
+from aotlens.evaluate.zero_shot.usual import Hits, Losses, Outcome, SeedLosses
 from aotlens.models import AttentionOnlyTransformer
 from aotlens.results import Result
 from aotlens.statistics import mcnemar_p, ratio_intervals, wilson_interval

@@ -11,15 +11,52 @@ too long its beginning is cut behind that token.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from aotlens.data.zero_shot import Cloze, Passage, RunningText
-from aotlens.evaluate.continuations import fit_row
-from aotlens.evaluate.zero_shot.outcomes import Hits, Losses, Outcome
-from aotlens.evaluate.zero_shot.scorers import Ids, Scorer, encode, start_of
+from aotlens.evaluate.zero_shot.scorers import Ids, Scorer, encode, fit_row, start_of
 
 CBT_SPLIT = "test"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Losses:
+    """Losses of independent units of text."""
+
+    data: str
+    measure: str
+    over: str
+    """The kind of the units: passages, articles."""
+    nats: Float[np.ndarray, " units"]
+    """The losses in nats, summed over each unit."""
+    counts: dict[str, Float[np.ndarray, " units"]]
+    """The size of each unit in what the loss is stated per: `word`, `token`, `byte`."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeedLosses:
+    """Mean losses on random windows, one of each seed."""
+
+    data: str
+    measure: str
+    nats_per_token: Float[np.ndarray, " seeds"]
+    tokens_per_byte: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hits:
+    """Questions, answered rightly or not."""
+
+    data: str
+    measure: str
+    over: str
+    hits: Bool[np.ndarray, " questions"]
+
+
+Outcome = Losses | SeedLosses | Hits
 
 
 def strided_rows(ids: Ids, start: Ids, n_ctx: int) -> tuple[list[Ids], list[int]]:
