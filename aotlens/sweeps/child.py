@@ -49,9 +49,8 @@ def _run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     if job["analysis"] is None:
         return _trained(folder, job)
 
-    from aotlens.sweeps.calling import call
-    from aotlens.sweeps.inputs import Inputs
-    from aotlens.sweeps.job import fingerprint, packed
+    from aotlens.sweeps.calling import Inputs, call
+    from aotlens.sweeps.store import fingerprint, packed
 
     model = _model(folder, job)
     expected = job["identity"]["model"]

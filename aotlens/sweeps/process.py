@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from aotlens.sweeps.child import INPUTS, OUTCOME
-from aotlens.sweeps.job import Job, Outcome
+from aotlens.sweeps.store import Job, Outcome
 from aotlens.untrusted import read_regular, strict_json
 
 _LOG_CHARACTERS = 4000

@@ -10,7 +10,7 @@ import pytest
 
 from aotlens.commands.sweep import _cluster
 from aotlens.sweeps import process
-from aotlens.sweeps.job import Job, Outcome
+from aotlens.sweeps.store import Job, Outcome
 from tests.messages import says
 
 from .conftest import Run

@@ -12,7 +12,7 @@ import pytest
 
 import aotlens
 from aotlens.sweeps.calling import as_table, call, check, function, names, reads
-from aotlens.sweeps.job import packed, unpacked
+from aotlens.sweeps.store import packed, unpacked
 from tests.messages import refused
 
 

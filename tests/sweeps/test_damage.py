@@ -16,8 +16,7 @@ import pytest
 
 from aotlens.files import alone_in
 from aotlens.sweeps import Sweep, child, process, run_sweep, sweep_status
-from aotlens.sweeps.job import Job, Outcome, packed
-from aotlens.sweeps.store import Store
+from aotlens.sweeps.store import Job, Outcome, Store, packed
 from tests.messages import refused, says
 from tests.sweeps.conftest import of
 

@@ -16,11 +16,9 @@ from aotlens.evaluate import evaluate_images, regression_errors
 from aotlens.heads import ablate_each, semantic_consistency
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.sweeps import Sweep
-from aotlens.sweeps.calling import call
-from aotlens.sweeps.cells import analyses
-from aotlens.sweeps.inputs import Inputs
-from aotlens.sweeps.job import Job, fingerprint
-from aotlens.sweeps.store import Store
+from aotlens.sweeps.calling import Inputs, call
+from aotlens.sweeps.running import analyses
+from aotlens.sweeps.store import Job, Store, fingerprint
 from tests.small_models import randomise
 from tests.sweeps.conftest import RECIPE, of
 
