@@ -36,7 +36,7 @@ from aotlens.dynamics import (
     remove_windows,
 )
 from aotlens.dynamics.influence_check import require_same_run
-from aotlens.dynamics.influence_properties import PROPERTIES
+from aotlens.dynamics.influence_files import PROPERTIES
 from aotlens.heads import motif_scores
 from aotlens.results import Result, load
 from aotlens.train import OBJECTIVES

@@ -69,9 +69,7 @@ def show_command(name: Name, folders: options.Folders = [], as_json: options.AsJ
 
 @app.command("verify")
 def verify_command(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them, if none is given.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all of them.")] = None,
     folders: options.Folders = [],
 ) -> None:
     """Read checkpoints whole and check hashes, shapes, weights, tokenizer. Exit code 1 if one is damaged."""
@@ -231,12 +229,12 @@ def compress_command(
 ) -> None:
     """Copy a checkpoint with its run's snapshots rounded, in about a tenth of the room."""
     errors = {}
-    for each in error_of or ():
-        tensor, _, share = each.partition("=")
+    for text in error_of or ():
+        tensor, _, share = text.partition("=")
         try:
             errors[tensor] = float(share)
         except ValueError:
-            raise ValueError(f"--error-of {each}: expected TENSOR=SHARE, such as embed.W_E=0.15.") from None
+            raise ValueError(f"--error-of {text}: expected TENSOR=SHARE, such as embed.W_E=0.15.") from None
     info = find_checkpoint(name, folders)
     assert info.path is not None
     run = compress_run(info.path, out, error=error, errors=errors)

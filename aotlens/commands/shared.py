@@ -74,7 +74,7 @@ class Context:
         return getattr(model, "card", None) or CheckpointInfo(name=Path(checkpoint).resolve().name)
 
     def write(self, frame: pd.DataFrame) -> None:
-        """Write the table to --csv, if it is given."""
+        """Write the table to --csv, if there is one."""
         if self.csv is not None:
             write_csv(frame, self.csv)
 
@@ -124,19 +124,19 @@ def command(name: str, *without: str) -> Callable[[Callable[..., Parts | None]],
 
 
 class TextCommand(typer.core.TyperCommand):
-    """A command of which a text that stands without --text is told so."""
+    """A command that refuses a text without --text, with that advice."""
 
     allow_extra_args = True
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given = super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
         if ctx.args:
             text = " ".join(ctx.args)
             raise ValueError(
-                f"{shlex.quote(text)}: expected nothing behind {ctx.params['checkpoint']} but options, found this. "
+                f"{shlex.quote(text)}: expected nothing behind {ctx.params['checkpoint']} but options, got this. "
                 f"If it is the text, write --text {shlex.quote(text)}."
             )
-        return given
+        return rest
 
 
 def prompt(model: AttentionOnlyTransformer, text: str | None, ids: str | None) -> Tensor | None:

@@ -50,7 +50,7 @@ def run(
 
     A cell that raises or is killed is a failed cell, and the rest goes on; the next call tries it again. Ctrl-C loses
     none that is done. Without --dask, as many cells run at a time as this machine has cores for. How many there are and
-    where they run is said on stderr, then a bar, or in a file or a pipe a line for each cell that has ended.
+    where they run is printed on stderr, then a bar, or in a file or a pipe a line for each cell that has ended.
     """
     from aotlens.sweeps import load_sweep, run_sweep
 
@@ -119,9 +119,9 @@ def _say(status: Any, write: bool) -> None:
     print_text(f"{status.folder}: {status.headline}.")
     if status.failed:
         rows = [("cell", "what", "error")]
-        for each in status.failed:
-            what = ", ".join(f"{name} {value}" for name, value in each.label.items() if value is not None)
-            rows.append((each.key, what, str(each.error)))
+        for cell in status.failed:
+            what = ", ".join(f"{name} {value}" for name, value in cell.label.items() if value is not None)
+            rows.append((cell.key, what, str(cell.error)))
         print_text(table(rows))
     if write and status.done:
         frame = status.to_frame()

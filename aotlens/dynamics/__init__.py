@@ -10,8 +10,8 @@ recipe_run.py     a run that can be made again, batch by batch
 adamw.py          AdamW's step, the step undone, and its derivative
 influence.py      the derivative of a measure of the end with respect to every window (influence_measures.py, its
                   result influence_result.py)
-influence_properties.py  which properties of windows predict their influence
-influence_files.py  influences that are kept beside a checkpoint, and their windows as text
+influence_files.py  influences that are kept with a checkpoint, their windows as text, and the properties of windows
+                  that predict them
 retraining.py     training again with other windows; influence_check.py, whether influences order that
 """
 
@@ -21,8 +21,15 @@ from aotlens.dynamics.events import ChangePoint, EventOrder, change_point, half_
 from aotlens.dynamics.film import Measures, film, film_curves, measure_model
 from aotlens.dynamics.influence import influence
 from aotlens.dynamics.influence_check import InfluenceCheck, Removal, check_influence, remove_windows
-from aotlens.dynamics.influence_files import InfluentialWindows, influential_windows, stored_check, stored_influence
-from aotlens.dynamics.influence_properties import InfluenceProperties, influence_properties, window_properties
+from aotlens.dynamics.influence_files import (
+    InfluenceProperties,
+    InfluentialWindows,
+    influence_properties,
+    influential_windows,
+    stored_check,
+    stored_influence,
+    window_properties,
+)
 from aotlens.dynamics.influence_result import Influence, TrainingWindows
 from aotlens.dynamics.ledger import Ledger, ledger
 from aotlens.dynamics.over_training import OverTraining, over_training

@@ -190,7 +190,7 @@ class EventOrder(Result):
         arrays = {"factor": self.factor, "p": self.p, "sign_p": signs, "n_seeds": self.n_seeds, "decided": self.before}
         pairs = [*itertools.permutations(range(len(self.events)), 2)]
         names = {"earlier": [self.events[a] for a, _ in pairs], "later": [self.events[b] for _, b in pairs]}
-        return pd.DataFrame({**names, **{name: [each[pair] for pair in pairs] for name, each in arrays.items()}})
+        return pd.DataFrame({**names, **{name: [values[pair] for pair in pairs] for name, values in arrays.items()}})
 
 
 def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
@@ -202,8 +202,8 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
     import scipy.stats
 
     names = tuple(changes)
-    if len(names) < 2 or len({len(each) for each in changes.values()}) != 1:
-        sizes = ", ".join(f"{name}: {len(each)}" for name, each in changes.items())
+    if len(names) < 2 or len({len(points) for points in changes.values()}) != 1:
+        sizes = ", ".join(f"{name}: {len(points)}" for name, points in changes.items())
         raise ValueError(f"expected at least two events with a change point in each seed, got {sizes or 'none'}.")
     intervals = np.array([[_log_interval(change) for change in changes[name]] for name in names])
     shape = (len(names), len(names))
@@ -265,7 +265,7 @@ def _p_of_monotone(curve: Float64[np.ndarray, " n"], n_random: int, seed: int) -
     explained, correlation = _monotone(curve)
     usual = _usual_correlations(len(curve))
     noise = _noise(len(curve), _largest_correlation(usual, correlation), n_random, seed)
-    return (1 + sum(_monotone(each)[0] >= explained - 1e-12 for each in noise)) / (1 + n_random)
+    return (1 + sum(_monotone(curve)[0] >= explained - 1e-12 for curve in noise)) / (1 + n_random)
 
 
 def _p_of_departure(curve: Float64[np.ndarray, " n"], n_random: int, seed: int) -> float:

@@ -36,7 +36,7 @@ class Measures(Result):
     """The film's measures of one model. NaN where a model lacks something, such as an earlier head."""
 
     loss: float
-    """The loss on the text, nats a token."""
+    """The loss on the text, nats per token."""
     in_context: float
     """The in-context-learning score of the first and last quarter of positions (`in_context_learning_score`)."""
     repeated_gain: float
@@ -54,7 +54,7 @@ class Measures(Result):
     copying: Float64[np.ndarray, "layer head"]
     """Copying score of the OV circuit's eigenvalues, −1 to 1."""
     by_order: Float64[np.ndarray, " order"]
-    """The decrease of the loss by the paths through exactly 1, 2, … heads, given the shorter ones, nats a token."""
+    """The decrease of the loss by the paths through exactly 1, 2, … heads, given the shorter ones, nats per token."""
     qk_norm: Float64[np.ndarray, "layer head"]
     """Frobenius norm of W_Q W_Kᵀ with the norm's gain folded in and the model's scale."""
     ov_norm: Float64[np.ndarray, "layer head"]
@@ -82,7 +82,7 @@ class Measures(Result):
     def headline(self) -> str:
         induction = self.motif_scores[self.motifs.index("induction")] if "induction" in self.motifs else None
         more = "" if induction is None else f", induction is highest in {top_head(induction)}"
-        return f"loss {self.loss:.3f} nats a token, {self.repeated_gain:.3f} less when tokens come again{more}"
+        return f"loss {self.loss:.3f} nats per token, {self.repeated_gain:.3f} less when tokens are repeated{more}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each measure of the model and of each head: `measure`, `head` (empty for the model's),

@@ -161,7 +161,7 @@ class _Sweep:
         starts = [*range(0, self.n_steps, self.every), self.n_steps]
         last = next((step for step in reversed(starts) if self._path(step).is_file()), None)
         if last is None:
-            weights = torch.cat([each.detach().flatten().double() for each in self.parameters])
+            weights = torch.cat([parameter.detach().flatten().double() for parameter in self.parameters])
             state, last = State(weights, torch.zeros_like(weights), torch.zeros_like(weights)), 0
             self._keep(0, state)
         else:
@@ -239,7 +239,9 @@ class _Sweep:
                 by_token = torch.ones_like(losses, requires_grad=True)
                 loss = (by_token * losses).sum() / n_tokens
                 gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, allow_unused=True)
-                used = [place for place, each in enumerate(gradients) if each is not None and each.requires_grad]
+                used = [
+                    place for place, gradient in enumerate(gradients) if gradient is not None and gradient.requires_grad
+                ]
                 for place, each in enumerate(u):
                     parts = self._parts(each.to(losses.dtype))
                     *second, of_tokens = torch.autograd.grad(
@@ -276,14 +278,14 @@ class _Sweep:
                 parameter.copy_(part)
 
     def _parts(self, vector: Float[Tensor, " parameter"]) -> list[Tensor]:
-        sizes = [each.numel() for each in self.parameters]
-        return [part.view_as(each) for part, each in zip(vector.split(sizes), self.parameters, strict=True)]
+        sizes = [parameter.numel() for parameter in self.parameters]
+        return [part.view_as(parameter) for part, parameter in zip(vector.split(sizes), self.parameters, strict=True)]
 
     def _flat(self, parts: Sequence[Tensor | None]) -> Float[Tensor, " parameter"]:
         """Flatten the parts in float64; 0 for a parameter that is not used."""
-        given = zip(parts, self.parameters, strict=True)
-        return torch.cat([(torch.zeros_like(each) if part is None else part.detach()).flatten().double()
-                          for part, each in given])  # fmt: skip
+        pairs = zip(parts, self.parameters, strict=True)
+        return torch.cat([(torch.zeros_like(parameter) if part is None else part.detach()).flatten().double()
+                          for part, parameter in pairs])  # fmt: skip
 
     def _path(self, step: int) -> Path:
         return self.folder / f"state-{step}.safetensors"
@@ -301,8 +303,11 @@ class _Sweep:
 def _adamw(model: AttentionOnlyTransformer, run: RecipeRun, eps_root: float) -> AdamW:
     """Return AdamW as `make_optimiser` sets it, for the vector of all weights."""
     optimiser = make_optimiser(model, run.recipe)
-    decays = {id(each): group["weight_decay"] for group in optimiser.param_groups for each in group["params"]}
-    decay = [torch.full((each.numel(),), float(decays[id(each)]), dtype=torch.float64) for each in model.parameters()]
+    decays = {id(weights): group["weight_decay"] for group in optimiser.param_groups for weights in group["params"]}
+    decay = [
+        torch.full((weights.numel(),), float(decays[id(weights)]), dtype=torch.float64)
+        for weights in model.parameters()
+    ]
     return AdamW(
         betas=run.recipe.betas, clip=float(run.recipe.clip), decay=torch.cat(decay),
         eps=optimiser.defaults["eps"], eps_root=eps_root,

@@ -95,12 +95,12 @@ class InfluenceCheck(Result):
 
     @property
     def headline(self) -> str:
-        each = (
+        parts = (
             f"{name} {self.correlation(name):.2f} ({low:.2f} to {high:.2f}; TracIn {self.tracin_correlation(name):.2f})"
             for name in self.measures
             for low, high in [self.interval(name)]
         )
-        return f"rank correlation with {self.found.shape[1]} retrainings without {self.drop:.0%}: {', '.join(each)}"
+        return f"rank correlation with {self.found.shape[1]} retrainings without {self.drop:.0%}: {', '.join(parts)}"
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a subset of a measure: measure, subset, predicted, tracin, found."""
@@ -142,16 +142,16 @@ def check_influence(
 
     Raises `ValueError` for an influence of another run, and where subsets cannot be drawn.
     """
-    followed, chosen = _of(run, influence, corpus, measures)
+    followed, functions = _of(run, influence, corpus, measures)
     n, n_snapshots = require_whole("n", n, LEAST_RETRAININGS), require_whole("n_snapshots", n_snapshots, 1)
     if not 0 < drop < 1:
         raise ValueError(f"drop={drop}: expected a share between 0 and 1.")
     rng, steps = np.random.default_rng(require_seed(seed)), influence.windows.steps
     subsets = [_draw(rng, drop, steps) for _ in range(n)]
-    products = _tracin(followed, chosen, influence, n_snapshots)
+    products = _tracin(followed, functions, influence, n_snapshots)
     end = np.array([influence.n_steps])
     runs = retrain_without(
-        followed, chosen, influence.n_steps, [None, *subsets], end, eps_root=influence.eps_root, progress=progress
+        followed, functions, influence.n_steps, [None, *subsets], end, eps_root=influence.eps_root, progress=progress
     )
     return InfluenceCheck(
         run=influence.run,
@@ -161,7 +161,7 @@ def check_influence(
         seed=seed,
         predicted=np.stack([-influence.per_window[:, subset].sum(1) for subset in subsets], axis=1),
         tracin=np.stack([-products[:, subset].sum(1) for subset in subsets], axis=1),
-        found=np.stack([(each.values - runs[0].values)[:, -1] for each in runs[1:]], axis=1),
+        found=np.stack([(retrained.values - runs[0].values)[:, -1] for retrained in runs[1:]], axis=1),
     )
 
 
@@ -240,7 +240,7 @@ def remove_windows(
 
     Raises `ValueError` for an influence of another run, and for a share that leaves out none.
     """
-    followed, chosen = _of(run, influence, corpus, measures)
+    followed, functions = _of(run, influence, corpus, measures)
     place, n_random = influence.place(measure), require_whole("n_random", n_random, 2)
     steps, count = influence.windows.steps, round(top * len(influence.windows))
     if not 0 < top < 1 or count < 1:
@@ -253,10 +253,10 @@ def remove_windows(
     random = [_matched(rng, end, steps) for end in ends for _ in range(n_random)]
     moments = moments_of(influence.n_steps, n_moments)
     runs = retrain_without(
-        followed, {name: chosen[name]}, influence.n_steps, [None, *ends, *random], moments,
+        followed, {name: functions[name]}, influence.n_steps, [None, *ends, *random], moments,
         eps_root=influence.eps_root, progress=progress,
     )  # fmt: skip
-    values = np.stack([each.values[0] for each in runs])
+    values = np.stack([retrained.values[0] for retrained in runs])
     return Removal(
         run=influence.run, measure=name, top=top, seed=seed, steps=moments, whole=values[0], without_helpful=values[1],
         without_harmful=values[2], random_helpful=values[3 : 3 + n_random], random_harmful=values[3 + n_random :],
@@ -269,12 +269,12 @@ def _of(
     """The run and the measures of an influence."""
     followed = recipe_run(run, corpus)
     require_same_run(followed, influence)
-    chosen = as_measures(list(influence.measures) if measures is None else measures, followed)
-    if tuple(chosen) != influence.measures:
+    functions = as_measures(list(influence.measures) if measures is None else measures, followed)
+    if tuple(functions) != influence.measures:
         raise ValueError(
-            f"measures: expected the influence's, {', '.join(influence.measures)}; got {', '.join(chosen)}."
+            f"measures: expected the influence's, {', '.join(influence.measures)}; got {', '.join(functions)}."
         )
-    return followed, chosen
+    return followed, functions
 
 
 def require_same_run(run: RecipeRun, influence: Influence) -> None:
@@ -304,17 +304,17 @@ def _leaving_one(
 ) -> Int64[np.ndarray, " dropped"]:
     """The first so many windows of an order, but for the last one of each step."""
     left = np.bincount(steps)
-    chosen: list[int] = []
+    windows: list[int] = []
     for window in ordered:
-        if len(chosen) == count:
+        if len(windows) == count:
             break
         if left[steps[window]] > 1:
             left[steps[window]] -= 1
-            chosen.append(int(window))
-    if len(chosen) < count:
-        raise ValueError(f"top: expected a share of at most {len(chosen):,} windows, got one of {count:,}: no more of "
+            windows.append(int(window))
+    if len(windows) < count:
+        raise ValueError(f"top: expected a share of at most {len(windows):,} windows, got one of {count:,}: no more of "
                          "them help (or harm) the measure and leave their step another.")  # fmt: skip
-    return np.array(chosen, dtype=np.int64)
+    return np.array(windows, dtype=np.int64)
 
 
 def _matched(
@@ -387,7 +387,7 @@ def _along(
     for direction in directions:
         with _FORWARD_MODE:
             derivative: Any = torch.func.jvp(
-                lambda given: run.losses(model, rows, given).mean(1),
+                lambda weights: run.losses(model, rows, weights).mean(1),
                 (weights,),
                 (dict(zip(weights, direction, strict=True)),),
             )

@@ -57,16 +57,16 @@ def as_measures(measures: Mapping[str, Measure] | Sequence[str], run: RecipeRun)
     model."""
     if isinstance(measures, str):
         measures = [measures]
-    chosen: dict[str, Measure] = {}
+    functions: dict[str, Measure] = {}
     if isinstance(measures, Mapping):
-        chosen = dict(measures)
+        functions = dict(measures)
     else:
         for spec in measures:
             measure = _measure(spec, run)
-            chosen[measure.spec] = measure
-    if not chosen:
+            functions[measure.spec] = measure
+    if not functions:
         raise ValueError(f"measures: expected at least one, such as {', '.join(_known()[:3])}; got none.")
-    return chosen
+    return functions
 
 
 def is_loss(name: str) -> bool:
@@ -77,26 +77,26 @@ def is_loss(name: str) -> bool:
 def _measure(spec: str, run: RecipeRun) -> NamedMeasure:
     cfg = run.recipe.model_config(run.objective.data.tokenizer.d_vocab)
     name, *heads = spec.split()
-    wanted = 0 if name in _LOSSES else 2 if name in _COMPOSED else 1
+    n_heads = 0 if name in _LOSSES else 2 if name in _COMPOSED else 1
     known = name in _LOSSES or name in _OF_WEIGHTS or name in _COMPOSED or name in _motifs()
-    if not known or len(heads) != wanted:
+    if not known or len(heads) != n_heads:
         raise ValueError(f"measure {spec!r}: expected one of {'; '.join(_known())} (L.H: layer.head).")
-    chosen = tuple(as_head(head, cfg) for head in heads)
-    spec = " ".join([name, *map(head_name, chosen)])
+    pair = tuple(as_head(head, cfg) for head in heads)
+    spec = " ".join([name, *map(head_name, pair)])
     if name in _LOSSES:
         return NamedMeasure(spec=spec, function=_LOSSES[name](run))
     if name in _OF_WEIGHTS:
-        of_weights, (own,) = _OF_WEIGHTS[name], chosen
+        of_weights, (own,) = _OF_WEIGHTS[name], pair
         return NamedMeasure(spec=spec, function=lambda model: of_weights(model, own))
     if name in _COMPOSED:
-        earlier, later = chosen
+        earlier, later = pair
         if earlier[0] >= later[0]:
             raise ValueError(f"measure {spec!r}: expected an earlier layer's head, then a later one's.")
         weight = _COMPOSED[name]
         if weight != "W_V" and (cfg.positions == "rotary" or cfg.qk_norm is not None):
             raise ValueError(f"measure {spec!r}: not of queries and keys that are rotated or have a norm of their own.")
         return NamedMeasure(spec=spec, function=lambda model: _composition(model, weight, earlier, later))
-    return NamedMeasure(spec=spec, function=_motif_score(name, chosen[0], run))
+    return NamedMeasure(spec=spec, function=_motif_score(name, pair[0], run))
 
 
 def _loss(run: RecipeRun) -> Measure:

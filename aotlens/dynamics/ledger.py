@@ -5,9 +5,9 @@ Along a line from one snapshot to the next (`aotlens.dynamics.products`), with t
     L(1) − L(0) = Σ_g ∫₀¹ ∂L/∂t_g dt
 
 by Gauss–Legendre nodes, with segments halved where the parts do not sum to the change that two losses give. What is
-left over is the residual, which is always told. The split depends on the path: more snapshots give another one, so the
-difference from that of every second snapshot stands beside it (loss change allocation, Lan et al. 2019, sums over all
-steps of training).
+left over is the residual, which is always reported. The split depends on the path: more snapshots give another one, so
+its difference from that of every second snapshot is reported, too (loss change allocation, Lan et al. 2019, sums over
+all steps of training).
 """
 
 from __future__ import annotations
@@ -132,13 +132,13 @@ def ledger(
     total = len(steps) - 1 + (len(coarse) - 1 if len(steps) > 2 else 0)
     done = 0
 
-    def split(chosen: Sequence[int]) -> tuple[list[np.ndarray], list[float], int, tuple[str, ...]]:
+    def split(steps: Sequence[int]) -> tuple[list[np.ndarray], list[float], int, tuple[str, ...]]:
         nonlocal done
         parts: list[np.ndarray] = []
         losses: list[float] = []
         passes = 0
-        earlier = run[chosen[0]]
-        for step in chosen[1:]:
+        earlier = run[steps[0]]
+        for step in steps[1:]:
             later = run[step]
             between = Between(earlier, later, tokens, dtype, batch_size)
             rounding = _ROUNDING * torch.finfo(dtype).eps

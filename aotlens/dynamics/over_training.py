@@ -128,25 +128,25 @@ def over_training(
 
     Raises `ValueError`, which names the step, for whatever the analysis refuses, and for no steps.
     """
-    chosen = list(run.steps) if steps is None else sorted({int(step) for step in steps})
-    if not chosen:
+    numbers = list(run.steps) if steps is None else sorted({int(step) for step in steps})
+    if not numbers:
         raise ValueError("steps: expected at least one step of the run, got none.")
     folder = user_folder("over_training") if cache == "auto" else None if cache is None else Path(cache)
     name = _name(analysis)
     jobs = []
-    for step in chosen:
+    for step in numbers:
         cached = _kept_at(run, step, name, analysis, settings, folder)
         jobs.append(joblib.delayed(_at_step)(run.source(step), step, str(run.device), analysis, settings, cached))
     results = []
     for result in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
         results.append(result)
         if progress is not None:
-            progress(len(results), len(chosen))
+            progress(len(results), len(numbers))
     return OverTraining(
         run=run.name,
         analysis=name.rpartition(".")[2],
-        steps=np.array(chosen, dtype=np.int64),
-        tokens=None if run.is_external else np.array([run.tokens(step) for step in chosen], dtype=np.int64),
+        steps=np.array(numbers, dtype=np.int64),
+        tokens=None if run.is_external else np.array([run.tokens(step) for step in numbers], dtype=np.int64),
         results=tuple(results),
     )
 

@@ -152,7 +152,7 @@ class Between:
                     )
 
     def loss(self, t: float) -> float:
-        """Return the mean loss in nats a token where all entries are at t."""
+        """Return the mean loss in nats per token where all entries are at t."""
         with torch.no_grad():
             place = torch.full((len(self.entries),), t, dtype=self.ends[0].embedding.dtype, device=self.tokens.device)
             return sum(float(self._loss(place, rows)) * len(rows) for rows in self._batches()) / len(self.tokens)

@@ -102,7 +102,7 @@ class RecipeRun:
         rows: Int64[Tensor, "batch pos"],
         weights: dict[str, Tensor] | None = None,
     ) -> Float[Tensor, "batch predicted"]:
-        """Return the loss of each next token, as training takes it; with other `weights` than the model's where given.
+        """Return the loss of each next token, as training takes it; `weights` replace the model's.
 
         Twice differentiable, and by forward mode, inside `differentiable_twice()`."""
         options = {"return_type": "loss", "loss_per_token": True, "label_smoothing": float(self.recipe.label_smoothing)}
@@ -160,9 +160,9 @@ class RecipeRun:
         self, weights: Float64[np.ndarray, " window"] | None, order: Int64[np.ndarray, " window"] | None, n_steps: int
     ) -> None:
         n_windows = int(self.sizes[:n_steps].sum())
-        for name, given in (("weights", weights), ("order", order)):
-            if given is not None and len(given) < n_windows:
-                raise ValueError(f"{name}: expected one for each of {n_windows} windows, got {len(given)}.")
+        for name, values in (("weights", weights), ("order", order)):
+            if values is not None and len(values) < n_windows:
+                raise ValueError(f"{name}: expected one for each of {n_windows} windows, got {len(values)}.")
         if weights is not None and not np.isfinite(weights).all():
             raise ValueError("weights: expected numbers, got some that are not finite.")
         most = int(self.sizes.sum()) - 1
@@ -193,8 +193,8 @@ class RecipeRun:
 
     def hash(self, n_steps: int) -> str:
         """Hash all that determines the first steps of the run, but for its words about itself."""
-        told = {name: value for name, value in self.identity.items() if name not in ("name", "description")}
-        digest: str = joblib.hash({**told, "steps": n_steps})
+        fields = {name: value for name, value in self.identity.items() if name not in ("name", "description")}
+        digest: str = joblib.hash({**fields, "steps": n_steps})
         return digest
 
 

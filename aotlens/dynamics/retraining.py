@@ -65,9 +65,9 @@ def retrain(
     followed = recipe_run(run, corpus)
     n_steps = require_whole("steps", followed.n_steps if steps is None else steps, 1, followed.n_steps)
     n_moments = require_whole("n_moments", n_moments, 1)
-    chosen = as_measures(measures, followed)
+    functions = as_measures(measures, followed)
     return _retrain(
-        followed, chosen, n_steps, moments_of(n_steps, n_moments), require_eps_root(eps_root), weights, order
+        followed, functions, n_steps, moments_of(n_steps, n_moments), require_eps_root(eps_root), weights, order
     )
 
 
@@ -86,10 +86,10 @@ def _retrain(
     order: Int64[np.ndarray, " window"] | None = None,
 ) -> Retrained:
     values: list[list[float]] = []
-    wanted = set(moments.tolist())
+    steps = set(moments.tolist())
 
     def at(step: int, model: AttentionOnlyTransformer) -> None:
-        if step in wanted:
+        if step in steps:
             with torch.no_grad():
                 values.append([float(measure(model)) for measure in measures.values()])
 
@@ -119,8 +119,8 @@ def retrain_without(
             weights[subset] = 0
         jobs.append(joblib.delayed(_retrain)(run, measures, n_steps, moments, eps_root, weights))
     runs: list[Retrained] = []
-    for each in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
-        runs.append(each)
+    for retrained in joblib.Parallel(return_as="generator", prefer="threads")(jobs):
+        runs.append(retrained)
         if progress is not None:
             progress(len(runs), len(jobs))
     return runs

@@ -1,8 +1,8 @@
 """The performance of a model, and its predictions.
 
-zero_shot/       losses and accuracies on LAMBADA, WikiText, PTB and CBT, by two protocols; continuations after contexts
+zero_shot/       losses and accuracies on LAMBADA, WikiText, PTB and CBT, by two protocols; scores of continuations
 predictions.py   the likeliest next tokens after one position, or at one, for a masked language model
-language.py      losses of next, hidden and repeated tokens, and of each token; bigram and unigram models to compare with
+language.py      losses of next, hidden and repeated tokens, of each token; bigram and unigram models
 images.py        accuracy, table by class and calibration of a model of images
 exhaustive.py    every input of a small task
 regression.py    errors of in-context regression by the number of examples

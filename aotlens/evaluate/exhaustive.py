@@ -147,7 +147,7 @@ def _outputs_of(model: AttentionOnlyTransformer, task: FiniteTask) -> int:
         raise ValueError(f"exhaustive: expected a model from tokens to tokens or classes, got one {kind}.")
     if len(case.allowed) > cfg.n_ctx:
         raise ValueError(f"{task.name}: inputs of {len(case.allowed)} tokens; this model reads at most {cfg.n_ctx}.")
-    last = max(max(tokens, default=0) for each in task.cases for tokens in each.allowed)
+    last = max(max(tokens, default=0) for case in task.cases for tokens in case.allowed)
     if last >= cfg.d_vocab:
         raise ValueError(f"{task.name}: token {last}; this model has ids 0 to {cfg.d_vocab - 1}. Choose other values.")
     if cfg.read_out == "classes" and cfg.pooling is not None and len(case.reads) > 1:

@@ -101,14 +101,18 @@ class ImageEvaluation(Result):
         return pd.DataFrame(rows)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a class: its images, the share recognised with Wilson's 95% interval, the share of right answers
-        among the images taken for it (NaN where there are none), and the class that it is most often taken for."""
+        """One row per class: its images, the share recognised with Wilson's 95% interval, the share of right answers
+        among the images classified as it (NaN if there are none), and the class that it is most often mistaken for."""
         import pandas as pd
 
         counts = self.confusion
         rows = []
         for number, name in enumerate(self.classes):
-            images, right, taken = int(counts[number].sum()), int(counts[number, number]), int(counts[:, number].sum())
+            images, right, predicted = (
+                int(counts[number].sum()),
+                int(counts[number, number]),
+                int(counts[:, number].sum()),
+            )
             low, high = wilson_interval(right, images)
             others = counts[number].copy()
             others[number] = 0
@@ -119,7 +123,7 @@ class ImageEvaluation(Result):
                     "recall": right / images if images else np.nan,
                     "low": low,
                     "high": high,
-                    "precision": right / taken if taken else np.nan,
+                    "precision": right / predicted if predicted else np.nan,
                     "most often taken for": self.classes[int(others.argmax())] if others.any() else "",
                 }
             )

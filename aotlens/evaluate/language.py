@@ -1,5 +1,5 @@
-"""Losses of language models, in nats per token: next tokens, hidden tokens, repeated tokens, tokens early and late in the
-context; and the bigram and unigram models that they are compared with."""
+"""Losses of language models, in nats per token: of next, hidden and repeated tokens, early and late in the context; and
+the bigram and unigram models that they are compared with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def validation_loss(
     batch_size: int = 16,
     progress: Progress | None = None,
 ) -> float:
-    """Mean next-token loss over all predictions in `windows` (`aotlens.data.validation_windows`), nats a token.
+    """Mean next-token loss over all predictions in `windows` (`aotlens.data.validation_windows`), nats per token.
 
     `windows` may be texts too: shorter ones are padded, and padding neither changes nor counts among the predictions.
     `progress(windows done, windows)` is called after each batch. Raises `ValueError` if the loss is not finite.
@@ -56,7 +56,7 @@ def validation_loss(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RepeatLosses(Result):
-    """Losses on a start token and twice the same random tokens, nats a token."""
+    """Losses on a start token and twice the same random tokens, nats per token."""
 
     first_half: float
     second_half: float
@@ -64,7 +64,7 @@ class RepeatLosses(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.first_half:.3f} nats a token, and {self.second_half:.3f} when it comes again"
+        return f"{self.first_half:.3f} nats per token, and {self.second_half:.3f} when it is repeated"
 
     @property
     def gain(self) -> float:
@@ -140,7 +140,7 @@ class BigramModel(Result):
         return cls(discount=discount, d_vocab=d_vocab, pair_keys=keys, pair_counts=counts, unigram=unigram)
 
     def loss(self, tokens: np.ndarray) -> float:
-        """Mean −log p(w | v) over consecutive pairs of `tokens` `[..., pos]`, nats a token.
+        """Mean −log p(w | v) over consecutive pairs of `tokens` `[..., pos]`, nats per token.
 
         Of windows `[windows, pos]` no pair reaches from one into the next, so this is of the tokens that a model
         predicts when it reads the same windows.
@@ -184,7 +184,7 @@ class BigramModel(Result):
 def in_context_learning_score(
     losses: Float[np.ndarray, "*sequence pos"], *, early: int | None = None, late: int | None = None
 ) -> float:
-    """Return the mean loss early in the context minus that late in it: nats a token; 0 where more context is no help.
+    """Return the mean loss early in the context minus that late in it: nats per token; 0 where more context is no help.
 
     `losses` are nats of the token that is predicted at each position (`model.loss_per_token`), of sequences of one
     length or their mean. `early` and `late` are the positions that are compared, as 50 and 500 of Olsson et al., whose
@@ -208,7 +208,7 @@ def in_context_learning_score(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaskedLoss(Result):
-    """The losses of hidden tokens, one a token, in the order of the text."""
+    """The losses of hidden tokens, one per token, in the order of the text."""
 
     targets: Int64[np.ndarray, " hidden"]
     """Ids of the hidden tokens."""
@@ -219,17 +219,17 @@ class MaskedLoss(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.loss:.3f} nats a hidden token, {self.accuracy:.1%} guessed"
+        return f"{self.loss:.3f} nats per hidden token, {self.accuracy:.1%} guessed"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a hidden token: its id, the guessed one's, and its loss in nats."""
+        """One row per hidden token: its id, the guessed one's, and its loss in nats."""
         import pandas as pd
 
         return pd.DataFrame({"target_id": self.targets, "guessed_id": self.guessed, "loss": self.losses})
 
     @property
     def loss(self) -> float:
-        """The mean loss, in nats a hidden token."""
+        """The mean loss, in nats per hidden token."""
         return float(self.losses.mean())
 
     @property
@@ -280,9 +280,9 @@ def masked_loss(
         inputs, targets = (rows[start : start + batch_size] for rows in (all_inputs, all_targets))
         hidden = targets != IGNORED
         logits = model(inputs.to(model.device))[hidden.to(model.device)].float().cpu()
-        wanted = targets[hidden]
-        losses = F.cross_entropy(logits, wanted, reduction="none").double()
-        parts.append((wanted.numpy(), losses.numpy(), logits.argmax(-1).numpy()))
+        answers = targets[hidden]
+        losses = F.cross_entropy(logits, answers, reduction="none").double()
+        parts.append((answers.numpy(), losses.numpy(), logits.argmax(-1).numpy()))
         if progress is not None:
             progress(start + len(inputs), len(windows))
     ids, losses_of, guessed = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -328,11 +328,11 @@ def token_losses(
         asked = (prompt != mask_id).nonzero()[:, 0]
         for places in asked[asked > 0].split(batch_size):
             one_hidden = prompt.repeat(len(places), 1)
-            each = torch.arange(len(places), device=prompt.device)
-            one_hidden[each, places] = mask_id
-            guesses = model(one_hidden)[each, places].float()
+            rows = torch.arange(len(places), device=prompt.device)
+            one_hidden[rows, places] = mask_id
+            guesses = model(one_hidden)[rows, places].float()
             losses[places.cpu()] = F.cross_entropy(guesses, prompt[places], reduction="none").cpu()
     elif len(prompt) > 1:
-        found = model(prompt[None])[0] if logits is None else logits
-        losses[1:] = F.cross_entropy(found[:-1].float(), prompt[1:].to(found.device), reduction="none").cpu()
+        rows = model(prompt[None])[0] if logits is None else logits
+        losses[1:] = F.cross_entropy(rows[:-1].float(), prompt[1:].to(rows.device), reduction="none").cpu()
     return losses.numpy()

@@ -59,7 +59,7 @@ class NextTokenPredictions(Result):
         return f"{self.str_tokens[0]!r} is likeliest, with probability {self.probabilities[0]:.3g}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a token: rank, token_id, token, probability, logit."""
+        """One row per token: rank, token_id, token, probability, logit."""
         import pandas as pd
 
         return pd.DataFrame(

@@ -56,7 +56,7 @@ class RegressionErrors(Result):
         return f"{self.name}: {self.mean[at]:.3g}{interval} of the zero predictor's after {at} examples"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a number of examples: examples, error, low and high."""
+        """One row per number of examples: examples, error, low and high."""
         import pandas as pd
 
         low, high = self.bands.T
@@ -93,7 +93,7 @@ def regression_errors(
     name: str = "",
     batch_size: int = 128,
 ) -> RegressionErrors:
-    """Measure `model` on prompts of `task`; `n_points` are as many as its context holds unless given.
+    """Measure `model` on prompts of `task`; `n_points` are by default as many as its context holds.
 
     `name` is the checkpoint's where there is one. Raises `ValueError` for prompts that the context does not hold and as
     `require_regression`.

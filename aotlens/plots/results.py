@@ -136,7 +136,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "aotlens.dynamics.influence_check.InfluenceCheck": training.check_points,
     "aotlens.dynamics.influence_check.Removal": training.removal_lines,
     "aotlens.dynamics.influence_files.InfluentialWindows": training.window_table,
-    "aotlens.dynamics.influence_properties.InfluenceProperties": training.property_points,
+    "aotlens.dynamics.influence_files.InfluenceProperties": training.property_points,
     "aotlens.dynamics.influence_result.Influence": training.influence_steps,
     "aotlens.dynamics.ledger.Ledger": training.ledger_areas,
     "aotlens.dynamics.over_training.OverTraining": training.training_lines,

@@ -73,18 +73,18 @@ class Inputs:
 
         inputs = torch.from_numpy(self.inputs)
         labels = None if self.labels is None else torch.from_numpy(self.labels)
-        given: dict[str, Any] = {"labels": None if labels is None else labels.to(model.device)}
+        filled: dict[str, Any] = {"labels": None if labels is None else labels.to(model.device)}
         if _input_kind(model) != "patches":
-            return given | {"inputs": inputs.to(model.device)}
+            return filled | {"inputs": inputs.to(model.device)}
         from aotlens.data.images import ImageSet
 
         assert labels is not None
-        given["image_set"] = ImageSet(images=inputs, labels=labels, classes=self.classes)
-        return given | {"inputs": model.to_images(inputs), "labels": labels}
+        filled["image_set"] = ImageSet(images=inputs, labels=labels, classes=self.classes)
+        return filled | {"inputs": model.to_images(inputs), "labels": labels}
 
 
 class Source:
-    """The sweep's data: opened once, and chosen for each model."""
+    """The sweep's data: opened once, with the part that each model reads."""
 
     def __init__(self, data: Data | None) -> None:
         self._data = data
@@ -210,12 +210,12 @@ def function(name: str) -> Callable[..., Any]:
 def _functions(package: str) -> dict[str, Callable[..., Any]]:
     if package == VIEWS:
         families = [family for family in map(aotlens.views.family, aotlens.views.FAMILIES) if family.reads is not None]
-        return {f"{each.name}.{view.name}": each.analysis(view) for each in families for view in each.views}
+        return {f"{family.name}.{view.name}": family.analysis(view) for family in families for view in family.views}
     home = import_module(f"aotlens.{package}")
-    each = {name: getattr(home, name) for name in exports()[home.__name__]}
+    functions = {name: getattr(home, name) for name in exports()[home.__name__]}
     return {
         name: analysis
-        for name, analysis in each.items()
+        for name, analysis in functions.items()
         if inspect.isfunction(analysis) and next(iter(inspect.signature(analysis).parameters), "") == "model"
     }
 
@@ -227,20 +227,21 @@ def check(name: str, settings: Mapping[str, Any], seed: int | None, has_data: bo
             raise ValueError(f"{METRICS}: reads the checkpoint's card, and takes no settings and no seeds.")
         return
     parameters = dict(list(inspect.signature(function(name)).parameters.items())[1:])
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     unknown = sorted(set(settings) - parameters.keys())
     if unknown:
         raise ValueError(f"{name}: unknown settings {', '.join(unknown)}; it takes {', '.join(parameters)}.")
     if seed is not None and "seed" not in parameters:
-        raise ValueError(f"{name}: seeds given, and it takes no seed: it draws nothing.")
-    missing = [each.name for each in parameters.values() if each.default is each.empty and each.name not in settings]
+        raise ValueError(f"{name}: expected no seeds: it draws nothing.")
+    required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    missing = [name for name in required if name not in settings]
     filled = reads(name, settings)
     if not has_data and filled:
         raise ValueError(
             f"{name}: reads {filled[0]}. Give the sweep a section [data] with corpus = '...', or images = '...'."
         )
-    missing = [each for each in missing if each not in (*filled, TASK)]
+    missing = [name for name in missing if name not in (*filled, TASK)]
     if missing:
         raise ValueError(f"{name}: missing settings {', '.join(missing)}.")
 
@@ -255,13 +256,13 @@ def reads(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     parameters = inspect.signature(function(name)).parameters
 
-    def is_filled(each: str) -> bool:
-        if each not in parameters:
+    def is_filled(name: str) -> bool:
+        if name not in parameters:
             return False
-        unsaid = DATA if parameters[each].default is inspect.Parameter.empty else None
-        return settings.get(each, unsaid) == DATA
+        unsaid = DATA if parameters[name].default is inspect.Parameter.empty else None
+        return settings.get(name, unsaid) == DATA
 
-    filled = next((each for each in (*INPUTS, CORPUS) if is_filled(each)), None)
+    filled = next((name for name in (*INPUTS, CORPUS) if is_filled(name)), None)
     if filled is None or filled == CORPUS:
         return () if filled is None else (filled,)
     has_targets = TARGETS in parameters and parameters[TARGETS].default is None and TARGETS not in settings
@@ -304,12 +305,12 @@ def call(
     return as_table(function(name)(model, **arguments))
 
 
-def _filled(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that the sweep's data are; `given` is as `Inputs.for_model` has it. Text has no labels."""
+def _filled(name: str, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the sweep's data are; `inputs` are those of `Inputs.for_model`. Text has no labels."""
     first, *others = reads(name, settings)
     takes_set = "ImageSet" in str(inspect.signature(function(name)).parameters[first].annotation)
-    arguments = {first: given["image_set"] if takes_set and "image_set" in given else given["inputs"]}
-    return arguments | {each: given["labels"] for each in others if given["labels"] is not None}
+    arguments = {first: inputs["image_set"] if takes_set and "image_set" in inputs else inputs["inputs"]}
+    return arguments | {name: inputs["labels"] for name in others if inputs["labels"] is not None}
 
 
 def as_table(result: Any) -> pd.DataFrame:
@@ -327,12 +328,12 @@ def as_table(result: Any) -> pd.DataFrame:
     if isinstance(result, numbers.Real):
         return pd.DataFrame({"value": [result]})
     if isinstance(result, Mapping) and result:
-        if all(isinstance(each, numbers.Real) for each in result.values()):
+        if all(isinstance(value, numbers.Real) for value in result.values()):
             return pd.DataFrame({str(name): [value] for name, value in result.items()})
-        tables = {str(name): as_table(each) for name, each in result.items()}
+        tables = {str(name): as_table(value) for name, value in result.items()}
         return pd.concat([table.assign(of=name) for name, table in tables.items()], ignore_index=True)
     if dataclasses.is_dataclass(result):
-        values = {each.name: getattr(result, each.name) for each in dataclasses.fields(result)}
+        values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
         row = {name: value for name, value in values.items() if isinstance(value, numbers.Real | str)}
         if row:
             return pd.DataFrame([row])

@@ -129,8 +129,8 @@ class Analysis:
     def calls(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
         """Yield the seed (None is the function's own) and the settings of each call."""
         for seed in self.seeds or (None,):
-            for chosen in combinations(self.grid):
-                yield seed, {**self.settings, **chosen}
+            for settings in combinations(self.grid):
+                yield seed, {**self.settings, **settings}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +157,9 @@ class Sweep:
     @property
     def n_cells(self) -> int:
         """Trainings, and every call of an analysis on every model."""
-        trainings = sum(_n_choices(each) for each in self.models if each.recipe is not None)
-        checkpoints = len({name for each in self.models for name in each.checkpoints})
-        return trainings + (trainings + checkpoints) * sum(_n_choices(each) for each in self.analyses)
+        trainings = sum(_n_choices(models) for models in self.models if models.recipe is not None)
+        checkpoints = len({name for models in self.models for name in models.checkpoints})
+        return trainings + (trainings + checkpoints) * sum(_n_choices(analysis) for analysis in self.analyses)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "sweep") -> Sweep:
@@ -168,9 +168,9 @@ class Sweep:
         try:
             check_plain(sections, "")
             for name, section in (("models", Models), ("analyses", Analysis)):
-                each = sections.get(name, [])
-                _require(isinstance(each, list), name, f"tables, each begun by [[{name}]]", each)
-                sections[name] = tuple(_made(section, table, f"[[{name}]]") for table in each)
+                tables = sections.get(name, [])
+                _require(isinstance(tables, list), name, f"tables, each begun by [[{name}]]", tables)
+                sections[name] = tuple(_made(section, table, f"[[{name}]]") for table in tables)
             if "data" in sections:
                 sections["data"] = _made(Data, sections["data"], "[data]")
             sweep: Sweep = _made(cls, sections, "the top of the file")
@@ -199,11 +199,11 @@ def combinations(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]
 def _made(cls: Any, values: Any, where: str) -> Any:
     """The dataclass of a table of TOML, whose values have the types of its fields; lists become tuples."""
     _require(isinstance(values, dict), where, "a table of keys", values)
-    fields = {each.name: each for each in dataclasses.fields(cls)}
+    fields = {field.name: field for field in dataclasses.fields(cls)}
     unknown = sorted(set(values) - fields.keys())
     if unknown:
         raise ValueError(f"{where}: unknown keys {', '.join(unknown)}; known: {', '.join(fields)}.")
-    needed = [name for name, each in fields.items() if _is_needed(each) and name not in values]
+    needed = [name for name, field in fields.items() if _is_needed(field) and name not in values]
     if needed:
         raise ValueError(f"{where}: missing keys {', '.join(needed)}.")
     arguments = dict(values)
@@ -212,7 +212,7 @@ def _made(cls: Any, values: Any, where: str) -> Any:
         _require(fits(value), f"{where} {name}", expected, value)
         arguments[name] = tuple(value) if isinstance(value, list) else value
     if "grid" in arguments:
-        arguments["grid"] = {name: tuple(chosen) for name, chosen in arguments["grid"].items()}
+        arguments["grid"] = {name: tuple(values) for name, values in arguments["grid"].items()}
     return cls(**arguments)
 
 
@@ -226,8 +226,8 @@ def _require(holds: bool, where: str, expected: str, got: Any) -> None:
 
 
 def _said(models: Models) -> str:
-    given = [name for name in ("checkpoints", "recipe") if getattr(models, name)]
-    return " and ".join(given) or "neither"
+    present = [name for name in ("checkpoints", "recipe") if getattr(models, name)]
+    return " and ".join(present) or "neither"
 
 
 def _whole(value: Any) -> bool:
@@ -243,13 +243,13 @@ def _text(value: Any) -> bool:
 
 
 def _grid(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, list) and each for each in value.values())
+    return isinstance(value, dict) and all(isinstance(values, list) and values for values in value.values())
 
 
 #: The type of each key's value in TOML: in words, and as a check.
 _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "models": ("tables, each begun by [[models]]", _list_of(lambda each: isinstance(each, Models))),
-    "analyses": ("tables, each begun by [[analyses]]", _list_of(lambda each: isinstance(each, Analysis))),
+    "models": ("tables, each begun by [[models]]", _list_of(lambda models: isinstance(models, Models))),
+    "analyses": ("tables, each begun by [[analyses]]", _list_of(lambda analysis: isinstance(analysis, Analysis))),
     "data": ("a table [data]", lambda value: isinstance(value, Data)),
     "threads": ("a whole number", _whole),
     "time_limit": ("a number of seconds", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),

@@ -96,11 +96,11 @@ def _training(sweep: Sweep, models: Models, options: dict[str, Any]) -> Job:
     assert models.recipe is not None
     recipe = changed_recipe(models.recipe, **options)
     common = _common(sweep)
-    chosen = {f"training_{name}": value for name, value in options.items() if name != "seed"}
+    settings = {f"training_{name}": value for name, value in options.items() if name != "seed"}
     corpus = models.corpus or recipe.data_section.spec
     spec = None if corpus is None else absolute_spec(corpus)
     return Job(
-        label={"model": recipe.name, "training_seed": recipe.seed, **chosen, "analysis": "training"},
+        label={"model": recipe.name, "training_seed": recipe.seed, **settings, "analysis": "training"},
         identity={**common, "recipe": recipe.to_dict(), "data": _data_hash(recipe, spec)},
         source={
             "recipe": recipe.to_dict(),
@@ -121,14 +121,14 @@ def _analysis(
     filled = reads(analysis.name, settings)
     corpus = source.corpus if CORPUS in filled else None
     inputs = model.inputs if filled and corpus is None else None
-    given = {TASK: model.task} if wants_task(analysis.name, settings) else {}
+    task = {TASK: model.task} if wants_task(analysis.name, settings) else {}
     return Job(
         label={**model.label, "analysis": analysis.name, "seed": seed, **settings},
         identity={
             **common,
             "model": model.fingerprint,
             "analysis": analysis.name,
-            "settings": {**settings, **given},
+            "settings": {**settings, **task},
             "seed": seed,
             "inputs": None if inputs is None else inputs.sha256,
             "corpus": None if corpus is None else corpus["sha256"],
@@ -136,7 +136,7 @@ def _analysis(
         },
         source=model.source,
         analysis=analysis.name,
-        settings={**settings, **given},
+        settings={**settings, **task},
         seed=seed,
         threads=sweep.threads,
         device=common["device"],
@@ -170,7 +170,7 @@ def _trained(job: Job, store: Store, sweep: Sweep, source: Source) -> _Model:
 def _model(
     model: Any, sweep: Sweep, source: Source, *, label: dict[str, Any], place: str, archive: bytes | None
 ) -> _Model:
-    calls = [(each.name, settings) for each in sweep.analyses for _, settings in each.calls()]
+    calls = [(analysis.name, settings) for analysis in sweep.analyses for _, settings in analysis.calls()]
     reads_inputs = any(set(reads(*call)) - {CORPUS} for call in calls)
     card = getattr(model, "card", None)
     return _Model(
@@ -203,7 +203,7 @@ def _absolute_folder(name: str) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SweepStatus(Result):
-    """The progress of a sweep, and what it found: `to_frame()` is one table over all cells that are done."""
+    """The progress of a sweep, and its results: `to_frame()` is one table over all cells that are done."""
 
     folder: Path
     done: int
@@ -217,7 +217,7 @@ class SweepStatus(Result):
         return f"{self.done} done, {len(self.failed)} failed, {self.missing} to do"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row a row of each cell's table: cell, model, analysis, seed and settings, then the analysis's
+        """Return a row for each row of each cell's table: cell, model, analysis, seed and settings, then the analysis's
         columns."""
         store = Store(self.folder)
         return store.table(store.plan()[0])

@@ -6,7 +6,7 @@ mean over random windows of 1,024 tokens of it (of n_ctx where a model reads few
 three seeds has a standard error. A window begins anywhere, without a start token, so its first tokens have next to no
 context, and the end tokens count among the predictions. LAMBADA's accuracy: greedy decoding of 10 tokens after the
 context holds the word anywhere, in any case, also as a part of another word: an upper bound of the usual accuracy.
-CBT, validation split: the candidate is chosen with which the whole passage, encoded at once, is likeliest.
+CBT, validation split: the answer is the candidate with which the whole passage, encoded at once, is likeliest.
 """
 
 from __future__ import annotations
@@ -84,4 +84,4 @@ def cbt(scorer: Scorer, name: str, questions: Sequence[Cloze]) -> list[Outcome]:
         cut = max(0, max(map(len, passages)) + len(start) - scorer.n_ctx - 1)
         rows += [[*start, *passage[cut:]] for passage in passages]
     losses, _ = scorer.losses(rows, [1] * len(rows))
-    return [choose(name, questions, [each.sum() for each in losses])]
+    return [choose(name, questions, [row.sum() for row in losses])]

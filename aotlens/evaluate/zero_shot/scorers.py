@@ -36,7 +36,7 @@ _LOGITS_AT_ONCE = 1 << 26  # entries, 268 MB in float32
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContinuationScores(Result):
-    """Scores of continuations, one of each, in the order given."""
+    """Scores of continuations, in their order."""
 
     log_probabilities: Float64[np.ndarray, " continuations"]
     """log p(continuation | context), nats, summed over its tokens."""
@@ -48,10 +48,10 @@ class ContinuationScores(Result):
 
     @property
     def headline(self) -> str:
-        return f"{-self.log_probabilities.mean():.3f} nats a continuation, {self.greedy.mean():.1%} greedy"
+        return f"{-self.log_probabilities.mean():.3f} nats per continuation, {self.greedy.mean():.1%} greedy"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a continuation: log_probability in nats, n_tokens, greedy."""
+        """One row per continuation: log_probability in nats, n_tokens, greedy."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -95,9 +95,9 @@ def score_continuations(
         firsts.append(first)
     losses, greedy = row_losses(model, rows, firsts, batch_size=batch_size, progress=progress)
     return ContinuationScores(
-        log_probabilities=np.array([-each.sum() for each in losses]),
-        n_tokens=np.array([len(each) for each in losses], dtype=np.int64),
-        greedy=np.array([bool(each.all()) for each in greedy]),
+        log_probabilities=np.array([-row.sum() for row in losses]),
+        n_tokens=np.array([len(row) for row in losses], dtype=np.int64),
+        greedy=np.array([bool(row.all()) for row in greedy]),
         token_losses=np.concatenate(losses),
     )
 
@@ -142,13 +142,13 @@ def row_losses(
     done = 0
     for batch in _batches(rows, firsts, batch_size, d_vocab):
         tokens = torch.zeros(len(batch), len(rows[batch[0]]) - 1, dtype=torch.long)
-        wanted = torch.zeros(tokens.shape, dtype=torch.bool)
+        predicts = torch.zeros(tokens.shape, dtype=torch.bool)
         for place, index in enumerate(batch):
             row = rows[index]
             tokens[place, : len(row) - 1] = torch.as_tensor(row[:-1])
-            wanted[place, firsts[index] - 1 : len(row) - 1] = True
+            predicts[place, firsts[index] - 1 : len(row) - 1] = True
         targets = torch.cat([torch.as_tensor(rows[index][firsts[index] :]) for index in batch]).to(model.device)
-        logits = model(tokens.to(model.device), logits_at=wanted)
+        logits = model(tokens.to(model.device), logits_at=predicts)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         flat_losses = F.cross_entropy(logits, targets, reduction="none").double().cpu().numpy()
         flat_greedy = (logits.argmax(-1) == targets).cpu().numpy()
@@ -289,7 +289,7 @@ class UnigramScorer:
         losses = -np.log(self._probabilities)
         best = int(losses.argmin())
         targets = [np.asarray(row[first:]) for row, first in zip(rows, firsts, strict=True)]
-        return [losses[each] for each in targets], [each == best for each in targets]
+        return [losses[ids] for ids in targets], [ids == best for ids in targets]
 
     def continue_greedily(self, rows: Sequence[Ids], n: int) -> list[Ids]:
         best = int(self._probabilities.argmax())
@@ -327,7 +327,7 @@ class BigramScorer:
 def fit_baselines(model: AttentionOnlyTransformer, corpus: Corpus) -> dict[str, Scorer]:
     """A unigram and a bigram model of the corpus's documents, in the model's tokens and without those held out from it.
 
-    Documents are separated as in training. Takes some 25 bytes a token and a second a megabyte of text. Raises
+    Documents are separated as in training. Takes some 25 bytes per token and a second per megabyte of text. Raises
     `ValueError` where the model has no tokenizer, or was trained on none of the corpus.
     """
     require_ours(model, "fit_baselines")

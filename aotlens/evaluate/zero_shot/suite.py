@@ -78,13 +78,13 @@ class ZeroShot(Result):
         return f"{first.model} on {first.data}, {first.measure}: {first.value:.4g} {first.unit}"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a model, data set, measure and unit (`Measure`)."""
+        """One row per model, data set, measure and unit (`Measure`)."""
         import pandas as pd
 
         return pd.DataFrame(self.measures, columns=list(Measure._fields))
 
     def differences_frame(self) -> pd.DataFrame:
-        """One row a pair of models and what both were measured on (`PairedDifference`)."""
+        """One row per pair of models and what both were measured on (`PairedDifference`)."""
         import pandas as pd
 
         return pd.DataFrame(self.differences, columns=list(PairedDifference._fields))
@@ -105,12 +105,12 @@ def evaluate_zero_shot(
     n_windows: int = 200,
     progress: Progress | None = None,
 ) -> ZeroShot:
-    """Evaluate `models`, by name, on the data sets that are given, each a file or `hf:NAME[:config]`.
+    """Evaluate `models`, by name, on the data sets whose source is set, each a file or `hf:NAME[:config]`.
 
     `protocol` is `usual` (`aotlens.evaluate.zero_shot.usual`) or `aot` (`aotlens.evaluate.zero_shot.aot`: Table 3's);
     both modules state theirs. `quotes="straight"` writes straight quotes for curly ones, for models whose training text
     has none of those. `limit` takes the first so many passages and questions. `seeds` and `n_windows` draw the windows
-    of the protocol `aot`. Only losses a byte (or a word) compare across vocabularies. `progress(done, total)` counts
+    of the protocol `aot`. Only losses per byte (or word) compare across vocabularies. `progress(done, total)` counts
     pairs of a model and a data set.
 
     Raises `ValueError` for no data set, no model, an unknown protocol, a model that does not write next tokens, and
@@ -122,20 +122,20 @@ def evaluate_zero_shot(
         raise ValueError(f"limit={limit}: expected at least 1 passage, or None for all.")
     scorers = {name: model if isinstance(model, Scorer) else ModelScorer(model) for name, model in models.items()}
     sources = {"lambada": lambada, "wikitext": wikitext, "ptb": ptb, "cbt-cn": cbt_cn, "cbt-ne": cbt_ne}
-    given = {kind: source for kind, source in sources.items() if source is not None}
-    if not given or not scorers:
+    named = {kind: source for kind, source in sources.items() if source is not None}
+    if not named or not scorers:
         raise ValueError(f"expected at least one model and one data set of {', '.join(sources)}, got {len(scorers)}.")
     outcomes: dict[str, list[Outcome]] = {name: [] for name in scorers}
     notes = [_QUOTES_NOTE[quotes]]
     done = 0
-    for kind, source in given.items():
+    for kind, source in named.items():
         measure, note = _measurement(kind, source, protocol, quotes, limit, seeds, n_windows)
         notes.append(note)
         for name, scorer in scorers.items():
             outcomes[name] += measure(scorer)
             done += 1
             if progress is not None:
-                progress(done, len(given) * len(scorers))
+                progress(done, len(named) * len(scorers))
     measures = [row for name, several in outcomes.items() for outcome in several for row in summarise(name, outcome)]
     differences = [
         row

@@ -2,7 +2,7 @@
 
 Running text: windows at stride n_ctx/2, of which only the new half counts, so that at least n_ctx/2 tokens precede
 every token that counts; of the first window all do. LAMBADA: the last word is right if each of its tokens is the
-likeliest one. CBT, test split: the candidate is chosen that makes itself and the rest of the question likeliest.
+likeliest one. CBT, test split: the answer is the candidate that makes itself and the rest of the question likeliest.
 
 Every window, passage and question begins with the tokenizer's start token, as training rows do, and where a context is
 too long its beginning is cut behind that token.
@@ -138,22 +138,22 @@ def lambada(scorer: Scorer, passages: Sequence[Passage]) -> list[Outcome]:
         "byte": np.array([len(passage.last_word.encode()) for passage in passages], dtype=float),
     }
     counts = {
-        "token": np.array([len(each) for each in all_tokens], dtype=float),
-        "byte": np.array([len((each.context + each.last_word).encode()) for each in passages], dtype=float),
+        "token": np.array([len(losses) for losses in all_tokens], dtype=float),
+        "byte": np.array([len((passage.context + passage.last_word).encode()) for passage in passages], dtype=float),
     }
     return [
         Losses(
             data="LAMBADA",
             measure="loss of the last word",
             over="passages",
-            nats=np.array([each.sum() for each in last_words]),
+            nats=np.array([losses.sum() for losses in last_words]),
             counts=word_counts,
         ),
         Losses(
             data="LAMBADA",
             measure="loss of all tokens",
             over="passages",
-            nats=np.array([each.sum() for each in all_tokens]),
+            nats=np.array([losses.sum() for losses in all_tokens]),
             counts=counts,
         ),
         Hits(data="LAMBADA", measure="accuracy of the last word", over="passages", hits=np.array(hits)),
@@ -175,12 +175,12 @@ def cbt(scorer: Scorer, name: str, questions: Sequence[Cloze]) -> list[Outcome]:
             rows.append(row)
             firsts.append(first)
     losses, _ = scorer.losses(rows, firsts)
-    return [choose(name, questions, [each.sum() for each in losses])]
+    return [choose(name, questions, [row.sum() for row in losses])]
 
 
 def choose(name: str, questions: Sequence[Cloze], nats: Sequence[float]) -> Hits:
     """Find the questions that are answered rightly, where `nats` are the losses of all options of each in turn."""
     n_options = len(questions[0].options)
-    chosen = np.asarray(nats).reshape(len(questions), n_options).argmin(1)
-    hits = chosen == np.array([question.answer for question in questions])
+    answers = np.asarray(nats).reshape(len(questions), n_options).argmin(1)
+    hits = answers == np.array([question.answer for question in questions])
     return Hits(data=name, measure="accuracy over 10 candidates", over="questions", hits=hits)
