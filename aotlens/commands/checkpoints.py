@@ -34,10 +34,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `list` sh
 def list_command(folders: options.Folders = [], as_json: options.AsJson = False) -> None:
     """List the checkpoints at hand.
 
-    Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses
-    are validation losses in nats per token, beside a smoothed bigram model's as baseline; of a masked model, in nats
-    per hidden token, beside a unigram model's; of a model of images, in nats per image, beside the classes' shares; of
-    in-context regression, errors beside those of least squares.
+    Those are the bundled ones, your own ($AOTLENS_HOME/checkpoints), and those in --checkpoints DIR. Losses are
+    validation losses in nats per token, with those of a smoothed bigram model as baseline; of a masked model, in nats
+    per hidden token, with those of a unigram model; of a model of images, in nats per image, with those of the classes'
+    shares; of in-context regression, errors with those of least squares.
     """
     infos = list_checkpoints(folders)
     if as_json:
@@ -94,37 +94,28 @@ def import_command(
             "folder or file of TransformerLens, Hugging Face's GPT-2 or ViT, nanoGPT, or hf:OWNER/NAME.",
         ),
     ],
-    name: Annotated[str | None, typer.Option(help="Call it this instead of its own name.")] = None,
-    into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Put it here, not in $AOTLENS_HOME/checkpoints.")
-    ] = None,
+    name: Annotated[str | None, options.word("Call it this instead of its own name.", "NAME")] = None,
+    into: Annotated[Path | None, options.word("Put it here, not in $AOTLENS_HOME/checkpoints.", "DIR")] = None,
     weights: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The file of the folder that holds the weights, where several may."),
+        str | None, options.word("The file of the folder that holds the weights, where several may.", "FILE")
     ] = None,
     config: Annotated[
         list[str],
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A setting that the source lacks (n_head=12), as its error names it. May be given several times.",
+        options.word(
+            "A setting that the source lacks (n_head=12), as its error names it. May be given several times.",
+            "NAME=VALUE",
         ),
     ] = [],
     key_map: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="JSON: their tensors' names to ours, with --config for every size."),
+        Path | None, options.word("JSON: their tensors' names to ours, with --config for every size.", "FILE")
     ] = None,
     check: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.npz",
-            help="Arrays tokens (or images) and logits: a few of the source's logits to compare with.",
-        ),
+        options.word("Arrays tokens (or images) and logits: a few of the source's logits to compare with.", "FILE.npz"),
     ] = None,
-    symbols: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="The names of the token ids, from 0: '0 1 2 3 + ='.")
-    ] = None,
+    symbols: Annotated[str | None, options.word("The names of the token ids, from 0: '0 1 2 3 + ='.", "NAMES")] = None,
     start: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which of --symbols every prompt begins with. Default: none.")
+        str | None, options.word("Which of --symbols every prompt begins with. Default: none.", "NAME")
     ] = None,
 ) -> None:
     """Bring in a checkpoint, or a model that others saved. It is checked first, and nothing is overwritten.
@@ -155,12 +146,10 @@ def import_command(
     )
     print_text(f"{model.info.name}: imported to {model.info.path} ({model.format}), {model.n_parameters:,} parameters.")
     print_text(model.comparison.sentence)
-    for what, tensors in (
-        ("Left out", model.dropped),
-        ("Not in the source, read as zero (gains as 1)", model.absent),
-    ):
+    absent = "Not in the source, read as zero (gains as 1)"
+    for title, tensors in (("Left out", model.dropped), (absent, model.absent)):
         if tensors:
-            print_text(f"{what}: {', '.join(tensors)}.")
+            print_text(f"{title}: {', '.join(tensors)}.")
 
 
 @app.command("export")
@@ -219,17 +208,16 @@ def compress_command(
     name: Name,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is not there yet.")],
     error: Annotated[
-        float,
-        typer.Option(metavar="SHARE", help="How far rounding moves weights, as a share of their root mean square."),
+        float, options.word("How far rounding moves weights, as a share of their root mean square.", "SHARE")
     ] = 0.05,
     error_of: Annotated[
-        list[str] | None, typer.Option(metavar="TENSOR=SHARE", help="Another one for a tensor, such as embed.W_E=0.15.")
-    ] = None,
+        list[str], options.word("Another one for a tensor, such as embed.W_E=0.15.", "TENSOR=SHARE")
+    ] = [],
     folders: options.Folders = [],
 ) -> None:
     """Copy a checkpoint with its run's snapshots rounded, in about a tenth of the room."""
     errors = {}
-    for text in error_of or ():
+    for text in error_of:
         tensor, _, share = text.partition("=")
         try:
             errors[tensor] = float(share)
