@@ -150,24 +150,8 @@ def test_train_hands_its_options_on(home: Path, capsys: Any, monkeypatch: pytest
         return Path("out/x")
 
     monkeypatch.setattr("aotlens.train.run_recipe", run_recipe)
-    options = [
-        "--corpus",
-        "dir:x",
-        "--out",
-        "o",
-        "--device",
-        "cpu",
-        "--resume",
-        "--seed",
-        "3",
-        "--tokens",
-        "9",
-        "--tokenizer",
-        "gpt2_bpe:y",
-        "--rows-at-once",
-        "4",
-    ]
-    code, out, _ = run(capsys, "train", "a.toml", *options, "--learning-rate", "0.1")
+    options = "--corpus dir:x --out o --device cpu --resume --seed 3 --tokens 9 --tokenizer gpt2_bpe:y --rows-at-once 4"
+    code, out, _ = run(capsys, "train", "a.toml", *options.split(), "--learning-rate", "0.1")
     assert (code, out) == (0, f"x: saved in {Path('out/x')}\n")
     assert called == {
         "recipe": "a.toml",

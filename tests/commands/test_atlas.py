@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -12,8 +11,8 @@ import pytest
 from aotlens import results
 from aotlens.checkpoints import find_checkpoint, load
 from aotlens.heads import atlas
+from tests.commands.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, the rat sat on the cat, and that was that. "
 
 

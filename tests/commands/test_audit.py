@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from aotlens.checkpoints import load
 from aotlens.data import open_corpus
 from aotlens.denoise import audit
 from aotlens.distill import held_out_windows
+from tests.commands.conftest import Run
 from tests.messages import says
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,9 @@ from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.data import Tokenizer, open_corpus
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
 from aotlens.trigrams import bigrams, zero_layer
+from tests.commands.conftest import Run
 from tests.messages import says
 
-Run = Callable[..., tuple[int, str, str]]
 TEXT = "the cat sat on the mat, and the rat sat on the cat. " * 20
 
 

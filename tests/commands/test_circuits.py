@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,8 @@ import pytest
 from aotlens.checkpoints import load
 from aotlens.circuits import copying_rate, ov_circuit, qk_circuit, spectrum
 from aotlens.models import AttentionOnlyTransformer
+from tests.commands.conftest import Run
 from tests.messages import says
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

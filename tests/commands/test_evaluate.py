@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,8 @@ from aotlens.checkpoints import CheckpointInfo, load, save_checkpoint
 from aotlens.data.images import ImageProcessor, open_images
 from aotlens.evaluate import evaluate_zero_shot
 from aotlens.models import AttentionOnlyTransformer, ModelConfig
+from tests.commands.conftest import Run
 from tests.messages import says
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

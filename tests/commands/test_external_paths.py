@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,10 @@ from aotlens import results
 from aotlens.checkpoints import load
 from aotlens.distill import load_record
 from aotlens.models import AttentionOnlyTransformer
+from tests.commands.conftest import Run
 from tests.interop.external.conftest import noisy
 from tests.messages import says
 
-Run = Callable[..., tuple[int, str, str]]
 SENTENCE = "the cat sat on the mat, the rat sat on the cat, and that was that "
 
 
@@ -116,22 +115,8 @@ def test_every_command_takes_a_bridge_or_refuses_it_by_name(tmp_path: Path, spec
         vocab_size=30, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12
     )
     transformers.BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "the",
-        "cat",
-        "rat",
-        "sat",
-        "on",
-        "mat",
-        "and",
-        "that",
-        "was",
-    ]
+    words = [f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")]
+    words += dict.fromkeys(SENTENCE.replace(",", "").split())
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(words + [f"w{i}" for i in range(30 - len(words))]))
     (tmp_path / "lambada.jsonl").write_text('{"text": "the cat sat"}\n')
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "bert"), spec, str(tmp_path / "lambada.jsonl")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,9 +13,8 @@ import pytest
 
 from aotlens.views import FAMILIES, family
 from aotlens.views.denoising import FAMILY
+from tests.commands.conftest import Run
 from tests.messages import says
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 def test_every_family_is_listed_and_says_its_parameters(run: Run) -> None:
