@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,9 +21,12 @@ from aotlens.commands.shared import (
     several,
     table,
 )
+from aotlens.conventions import require_choice
 
 if TYPE_CHECKING:
     from aotlens.distill import Distillation, SubstitutionCosts
+    from aotlens.distill.compile.ffn import Activation
+    from aotlens.distill.compile.layers import Construction
 
 
 @command("distill")
@@ -180,10 +183,9 @@ def compile_command(
     ],
     bound: Annotated[float, options.word("Inputs lie in [-M, M] in every coordinate.", "M")],
     tolerance: Annotated[float, options.word("How far an output may be from the FFN's.", "E")],
-    activation: Annotated[Literal["relu", "silu"], typer.Option(help="Between the layers.")] = "relu",
+    activation: Annotated[str, options.word("Between the layers.", "relu|silu")] = "relu",
     construction: Annotated[
-        Literal["lean", "narrow", "paper"],
-        typer.Option(help="One wide head in each layer, heads of size 1, or the paper's."),
+        str, options.word("One wide head in each layer, heads of size 1, or the paper's.", "lean|narrow|paper")
     ] = "lean",
     points: Annotated[int, options.whole("Adversarial points to measure the error at.")] = 2000,
 ) -> Parts:
@@ -197,11 +199,13 @@ def compile_command(
     """
     from aotlens.distill.compile import compile_ffn, load_ffn
 
+    require_choice("--activation", activation, ("relu", "silu"))
+    require_choice("--construction", construction, ("lean", "narrow", "paper"))
     for option, value in (("--bound", bound), ("--tolerance", tolerance)):
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{option} {value:g}: expected a positive finite number.")
-    ffn = load_ffn(file, activation)
-    compiled = compile_ffn(ffn, bound=bound, tolerance=tolerance, construction=construction)
+    ffn = load_ffn(file, cast("Activation", activation))
+    compiled = compile_ffn(ffn, bound=bound, tolerance=tolerance, construction=cast("Construction", construction))
     context.write(compiled.to_frame())
     yield compiled.to_frame()
     cfg, m = compiled.model.cfg, compiled.bound

@@ -80,6 +80,8 @@ def test_the_table_as_a_file(file: Path, tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--activation", "gelu"], "--activation='gelu': expected one of 'relu', 'silu'"),
+        (["--construction", "best"], "--construction='best': expected one of 'lean'"),
         (["--bound", "-1"], "--bound -1: expected a positive finite number"),
         (["--tolerance", "1e-17"], "below what float64 can be proven to reach"),
     ],
