@@ -119,12 +119,7 @@ def spectrum_command(
     frame, sides = result.to_frame(), {"left": circuit.left, "right": circuit.right}
     frame["label"] = [_names(circuit, sides[row.side], [row.id])[0] for row in frame.itertuples()]
     context.write(frame)
-    lines = [_about(circuit)]
-    if result.copying_score is None:
-        lines.append(f"No copying score: {result.why}")
-    else:
-        note = f", by construction: {result.why}" if result.by_construction else "."
-        lines.append(f"Copying score {result.copying_score:.3f}{note}")
+    lines = [_about(circuit), result.sentences()]
     if copied is not None:
         lines.append(
             f"Own logit the largest for {copied.top1:.1%} of {copied.n_tokens:,} tokens, among the five largest for "

@@ -12,7 +12,7 @@ from aotlens.commands.shared import Context, Parts, check_new, command, one_of_t
 
 if TYPE_CHECKING:
     from aotlens.models import AttentionOnlyTransformer
-    from aotlens.paths import ScoreExpansion, TopPaths, Trace
+    from aotlens.paths import ScoreExpansion, Trace
 
 _ENDINGS = (".json", ".svg", ".html")
 _CELL = "LAYER.HEAD QUERY KEY"
@@ -111,7 +111,7 @@ def paths_command(
     orders = [*enumerate(values), ("all", sum(values))]
     yield table([("heads", "logits"), *((str(order), f"{value:+.4f}") for order, value in orders)])
     yield paths.to_frame()[["rank", "logits", "proven", "path"]]
-    yield f"{_proof(paths)}\nAll paths: {expansion.residual()}."
+    yield f"{paths.sentences()}\nAll paths: {expansion.residual()}."
 
 
 def _token(model: AttentionOnlyTransformer, option: str, text: str | None, number: int | None) -> int | None:
@@ -133,24 +133,11 @@ def _key(text: str) -> int | str | None:
         return text
 
 
-def _proof(paths: TopPaths) -> str:
-    order = {"abs": "in size", "pos": "for it", "neg": "against it"}[paths.by]
-    which = ""
-    if paths.through is not None:
-        layer, head = paths.through
-        which = f" through {layer}.{head}, which add {paths.total:+.4f} together"
-    return (
-        f"{paths.n_proven} of {len(paths.paths)} ranks proven among {paths.n_paths:,} paths{which} "
-        f"({paths.n_evaluated:,} evaluated); no other is above {paths.bound:.4f} {order}.\n"
-        f"The others together: {paths.remainder:+.4f}."
-    )
-
-
 def _score(context: Context, score: ScoreExpansion, k: int, by: str, budget: int) -> Parts:
     """The products by order, the largest pairs of paths and what is proven of them."""
     best = score.top(k, by, budget=budget)
     context.write(best.to_frame())
-    yield f"{score.headline[0].upper()}{score.headline[1:]} (nats)"
+    yield f"{score.sentences()} All in nats."
     orders = score.by_pair_of_orders().values.tolist()
     head = ("query \\ key heads", *(str(order) for order in range(len(orders))))
     yield table([head, *((str(i), *(f"{value:+.4f}" for value in row)) for i, row in enumerate(orders))])
@@ -172,7 +159,7 @@ def _trace(context: Context, trace: Trace, out: FilePath | None) -> Parts:
         print_text(f"{out}: {several(len(trace.nodes), 'cell')}")
         return
     context.write(trace.to_frame())
-    yield f"{trace.finding} Terms in nats; shares are within one side of a cell."
+    yield f"{trace.sentences()} Terms in nats; shares are within one side of a cell."
     for node in trace.nodes:
         softmax = ", of the softmax before the threshold" if node.before_threshold else ""
         query, key = node.cancellation

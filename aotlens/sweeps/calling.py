@@ -233,7 +233,7 @@ def check(name: str, settings: Mapping[str, Any], seed: int | None, has_data: bo
     if unknown:
         raise ValueError(f"{name}: unknown settings {', '.join(unknown)}; it takes {', '.join(parameters)}.")
     if seed is not None and "seed" not in parameters:
-        raise ValueError(f"{name}: expected no seeds: it draws nothing.")
+        raise ValueError(f"{name}: it takes no seed: it draws nothing.")
     required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
     missing = [name for name in required if name not in settings]
     filled = reads(name, settings)

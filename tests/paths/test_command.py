@@ -48,7 +48,7 @@ def test_it_prints_orders_paths_and_the_residual(checkpoint: Path, capsys: Any) 
     top = expansion.top(5, -1, token)
     for sentence, value in zip(top.descriptions, top.values, strict=True):
         assert f"{value:.4g}" in out and sentence in out
-    assert "5 of 5 ranks proven among 27 paths" in out and "sum of paths − model" in out
+    assert "Exact top 5 among 27 paths" in out and "sum of paths − model" in out
 
 
 def test_paths_through_one_head(checkpoint: Path, capsys: Any) -> None:
@@ -56,7 +56,7 @@ def test_paths_through_one_head(checkpoint: Path, capsys: Any) -> None:
     expansion = expand(load(str(checkpoint), "cpu"), TEXT)
     top = expansion.top(4, -1, 5, through=(1, 0))
     assert code == 0 and all(f"{value:.4g}" in out for value in top.values)
-    assert f"4 of 4 ranks proven among 9 paths through 1.0, which add {top.total:+.4f} together" in out
+    assert "Exact top 4 among 9 paths through head 1.0" in out and top.sentences() in out
 
 
 def test_csv_has_the_paths_unrounded(checkpoint: Path, capsys: Any, tmp_path: Path) -> None:
@@ -97,9 +97,7 @@ def test_it_explains_a_score(checkpoint: Path, capsys: Any, tmp_path: Path) -> N
     expansion = expand(load(str(checkpoint), "cpu"), TEXT)
     score = expansion.score("1.0", 5, 3)
     top = score.top(4)
-    assert out.startswith(
-        f"Head 1.0, 5 → 3: score {score.score:+.3f}, {score.value:+.3f} against the average key (nats)"
-    )
+    assert out.startswith(f"Head 1.0, 5 → 3: score {score.score:+.3f}, {score.value:+.3f} against the average key.")
     for row in score.by_pair_of_orders().values.tolist():
         assert "  ".join(f"{value:+.4f}" for value in row) in out
     for pair, value in zip(top.pairs, top.values, strict=True):
