@@ -75,40 +75,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AttentionOnlyTransformer",
-    "ModelConfig",
-    "__version__",
-    "checkpoints",
-    "circuits",
-    "conventions",
-    "data",
-    "denoise",
-    "distill",
-    "dynamics",
-    "evaluate",
-    "heads",
-    "interop",
-    "list_checkpoints",
-    "load",
-    "load_run",
-    "models",
-    "notebook",
-    "patching",
-    "paths",
-    "plot",
-    "plots",
-    "report",
-    "results",
-    "show",
-    "statistics",
-    "sweeps",
-    "train",
-    "trigrams",
-    "views",
-    "widget",
-]
-
+#: The modules that `aotlens` names.
+_MODULES = """
+    checkpoints circuits conventions data denoise distill dynamics evaluate heads interop models notebook patching
+    paths plots report results statistics sweeps train trigrams views widget
+""".split()  # noqa: SIM905
 #: The module of each name that is not a module itself.
 _HOME = {
     "AttentionOnlyTransformer": "aotlens.models",
@@ -119,6 +90,8 @@ _HOME = {
     "plot": "aotlens.plots",
     "show": "aotlens.notebook",
 }
+
+__all__ = ["__version__", *_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
