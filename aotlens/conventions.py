@@ -302,6 +302,13 @@ def several(number: Any, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def listed(names: Iterable[str], most: int = 6, separator: str = ", ") -> str:
+    """Write the first names, and how many more there are: `a, b and 3 more`."""
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return separator.join(every[:most]) + more
+
+
 def minus(value: SupportsFloat, form: str) -> str:
     """Write a number in a format, with a minus as long as a plus: `−0.400`."""
     return f"{value:{form}}".replace("-", "−")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.checkpoints.header import Header
 from aotlens.checkpoints.info import CheckpointInfo
 from aotlens.checkpoints.layout import CONFIG, CheckpointError
+from aotlens.conventions import listed
 from aotlens.untrusted import check_plain, strict_json
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def check_header(
     tensors = {name: entry for name, entry in header.tensors.items() if name != COUNTS}
     complaints = []
     if missing := sorted(set(expected) - set(tensors)):
-        complaints.append(f"missing {_first_of(missing)}")
+        complaints.append(f"missing {listed(missing)}")
     if unexpected := sorted(set(tensors) - set(expected)):
-        complaints.append(f"unexpected {_first_of(unexpected)}")
+        complaints.append(f"unexpected {listed(unexpected)}")
     for name in sorted(set(tensors) & set(expected)):
         shape = tensors[name].shape
         if shape != expected[name]:
@@ -72,7 +73,8 @@ def check_header(
         complaints.append(f"{COUNTS} {counts.dtype} {list(counts.shape)}, not I64 [{cfg.d_vocab}]")
     if complaints:
         raise CheckpointError(
-            f"{path}: expected the weights of the model in {CONFIG}, found {_first_of(complaints, '; ')}. {COPY_AGAIN}"
+            f"{path}: expected the weights of the model in {CONFIG}, found {listed(complaints, separator='; ')}. "
+            f"{COPY_AGAIN}"
         )
 
 
@@ -101,7 +103,7 @@ def check_same_model(path: Path, header: Header, cfg: ModelConfig) -> None:
     if changed:
         raise CheckpointError(
             f"{path.parent / CONFIG}: model: expected what the weights were saved with, found "
-            f"{_first_of(changed, '; ')}. Undo the change. {COPY_AGAIN}"
+            f"{listed(changed, separator='; ')}. Undo the change. {COPY_AGAIN}"
         )
 
 
@@ -113,7 +115,7 @@ def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
     broken = sorted(name for name, tensor in floats.items() if not bool(torch.isfinite(tensor).all()))
     if broken:
         raise CheckpointError(
-            f"{path}: expected finite weights, found NaN or infinity in {_first_of(broken)}. {COPY_AGAIN}"
+            f"{path}: expected finite weights, found NaN or infinity in {listed(broken)}. {COPY_AGAIN}"
         )
 
 
@@ -179,9 +181,3 @@ def _same(value: object, other: object) -> bool:
 def _tuples(value: Any) -> Any:
     """Turn lists into tuples: JSON has lists where a configuration has tuples (the mask)."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _first_of(items: list[str], separator: str = ", ", most: int = 6) -> str:
-    """The first few, and how many more."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return separator.join(items[:most]) + more

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aotlens.checkpoints.info import CheckpointInfo
 from aotlens.checkpoints.layout import CheckpointError, place
 from aotlens.checkpoints.writing import save_checkpoint
+from aotlens.conventions import listed
 from aotlens.untrusted import read_regular, strict_json
 
 if TYPE_CHECKING:
@@ -168,10 +169,6 @@ def _info(name: str, source: Any, opened: Opened, comparison: Comparison) -> Che
     where = str(source) if str(source).startswith("hf:") else _name(source)
     sentences = [f"Imported from {where} ({opened.format})."]
     if opened.absent:
-        sentences.append(f"The source lacks {_some(opened.absent)}: biases are read as zero, gains as 1.")
+        sentences.append(f"The source lacks {listed(opened.absent)}: biases are read as zero, gains as 1.")
     sentences.append(comparison.sentence)
     return CheckpointInfo(name=name, description=" ".join(sentences), model=opened.model.cfg.to_dict())
-
-
-def _some(names: tuple[str, ...], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aotlens.conventions import require_between
+from aotlens.conventions import listed, require_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,9 @@ class Corpus(ABC):
     def _require_known(self, wanted: Collection[str], names: Collection[str]) -> None:
         unknown = sorted(set(wanted) - set(names))
         if unknown:
-            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             raise ValueError(
-                f"{self.spec} has no document {', '.join(map(repr, unknown[:5]))}{more}; it has "
-                f"{len(names)}, such as {', '.join(map(repr, list(names)[:3]))}"
+                f"{self.spec} has no document {listed(map(repr, unknown), 5)}; it has {len(names)}, such as "
+                f"{', '.join(map(repr, list(names)[:3]))}"
             )
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aotlens.conventions import listed
 from aotlens.models import ModelConfig
 from aotlens.models.count import build_on_meta
 
@@ -91,21 +92,23 @@ def renamed(
             whole[head] = _shaped(tensor, shape[1:], plain, place, key)
     if unknown:
         raise ValueError(
-            f"{where}: unknown tensors {_some(unknown)}. Does the configuration describe this model? key_map= says "
-            'what other names mean ({"theirs": "ours"}), and None leaves a tensor out; on the command line --key-map '
-            "FILE.json, with null."
+            f"{where}: unknown tensors {listed(unknown, 12)}. Does the configuration describe this model? key_map= "
+            'says what other names mean ({"theirs": "ours"}), and None leaves a tensor out; on the command line '
+            "--key-map FILE.json, with null."
         )
     gaps = {
         key: [head for head in range(expected[key][0]) if head not in stored]
         for key, stored in heads.items() if None not in stored and len(stored) < expected[key][0]
     }  # fmt: skip
     if gaps:
-        listed = _some(f"head {', '.join(map(str, missing[:8]))} of {key}" for key, missing in gaps.items())
-        raise ValueError(f"{where}: missing {listed}. Does the map name all heads, and n_heads the right number?")
+        parts = (f"head {', '.join(map(str, missing[:8]))} of {key}" for key, missing in gaps.items())
+        raise ValueError(
+            f"{where}: missing {listed(parts, 12)}. Does the map name all heads, and n_heads the right number?"
+        )
     absent = sorted(expected.keys() - state.keys())
     missing = [name for name in absent if not name.rsplit(".", 1)[-1].startswith(tuple(may_lack))]
     if missing:
-        raise ValueError(f"{where}: missing tensors {_some(missing)}; found {_some(sorted(tensors))}.")
+        raise ValueError(f"{where}: missing tensors {listed(missing, 12)}; found {listed(sorted(tensors), 12)}.")
     for name in absent:
         state[name] = torch.full(expected[name], 1.0 if name.endswith(".w") else 0.0)
     return Renamed(state=state, dropped=tuple(dropped), absent=tuple(absent))
@@ -227,9 +230,3 @@ def _view(tensor: Tensor, shape: torch.Size) -> Tensor | None:
     if len(shape) == 2 and tensor.shape == (shape[0] * shape[1],):
         return tensor.unflatten(0, tuple(shape))
     return None
-
-
-def _some(names: Iterable[str], most: int = 12) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
