@@ -144,9 +144,9 @@ def stored(stated: Stated) -> dict[str, Any]:
     """Return a claim as JSON has it: its fields, without those at their defaults; infinite and missing numbers are
     null."""
     fields = {name: getattr(stated, name) for name in type(stated).__dataclass_fields__}
-    given = {name: value for name, value in fields.items() if value not in ((), None, "")}
+    stated_fields = {name: value for name, value in fields.items() if value not in ((), None, "")}
     (kind,) = (name for name, of_kind in _KINDS.items() if type(stated) is of_kind)
-    return {"kind": kind, **{name: _plain_json(value) for name, value in given.items()}}
+    return {"kind": kind, **{name: _plain_json(value) for name, value in stated_fields.items()}}
 
 
 def restored(content: Mapping[str, Any]) -> Stated:
@@ -220,10 +220,10 @@ class Options(argparse.ArgumentParser):
     """Options of an analysis, of which `--store` is refused with `--quick`."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        chosen = super().parse_args(args, namespace)
-        if chosen.store and chosen.quick:
+        arguments = super().parse_args(args, namespace)
+        if arguments.store and arguments.quick:
             self.error("--store keeps what the whole analysis finds, for the pages; leave --quick out.")
-        return chosen
+        return arguments
 
 
 def parser(description: str | None, *, html: bool = False, docs: bool = False) -> Options:

@@ -71,10 +71,10 @@ def text_options(description: str | None) -> argparse.ArgumentParser:
     return added
 
 
-def publish_on_text(results: Results, chosen: argparse.Namespace, seconds: float) -> int:
+def publish_on_text(results: Results, arguments: argparse.Namespace, seconds: float) -> int:
     """Publish as `publish`, with the command as `text_options` has its words."""
-    more = ["--corpus …", *([f"--bert {chosen.bert}"] if chosen.bert else [])]
-    return publish(results, chosen, command_of(results.name, chosen, *more), seconds)
+    more = ["--corpus …", *([f"--bert {arguments.bert}"] if arguments.bert else [])]
+    return publish(results, arguments, command_of(results.name, arguments, *more), seconds)
 
 
 def plot_name(analysis: str, model: str) -> str:
@@ -82,11 +82,11 @@ def plot_name(analysis: str, model: str) -> str:
     return f"{analysis}-{model.strip('/').rsplit('/', 1)[-1]}"
 
 
-def kept(chosen: argparse.Namespace, work: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
+def kept(arguments: argparse.Namespace, work: Callable[..., Any], clock: Clock) -> Callable[..., Any]:
     """Return `work` with its results kept in --out/parts, so that a run that was killed goes on where it was."""
     from joblib import Memory
 
-    remembered = Memory(chosen.out / "parts", verbose=0).cache(work)
+    remembered = Memory(arguments.out / "parts", verbose=0).cache(work)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         known = remembered.check_call_in_cache(*args, **kwargs)
@@ -115,7 +115,7 @@ class Clock:
         print(f"[{self():.0f} s] {message}", file=sys.stderr, flush=True)
 
 
-def publish(results: Results, chosen: argparse.Namespace, command: str, seconds: float) -> int:
+def publish(results: Results, arguments: argparse.Namespace, command: str, seconds: float) -> int:
     """Print, write JSON and plots, and the page's section. 0 also where a claim does not hold: that is a finding."""
     outcome = results.outcome(command, seconds)
     text = outcome.text
@@ -123,7 +123,7 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
     failed = sum(not finding.holds for finding in results.findings)
     if failed:
         print(f"{failed} of {len(results.findings)} claims do not reproduce.", file=sys.stderr)
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     content = {
         "analysis": results.name,
         "command": command,
@@ -137,21 +137,21 @@ def publish(results: Results, chosen: argparse.Namespace, command: str, seconds:
         ],
         "data": results.data,
     }  # fmt: skip
-    path = chosen.out / f"{results.name}.json"
+    path = arguments.out / f"{results.name}.json"
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, default=_json, allow_nan=False), encoding="utf-8")
-    (chosen.out / f"{results.name}.md").write_text(text + "\n", encoding="utf-8")
+    (arguments.out / f"{results.name}.md").write_text(text + "\n", encoding="utf-8")
     for name, figure in results.plots.items():
         figure.update_layout(
             paper_bgcolor="#ffffff", plot_bgcolor="#ffffff", margin={"l": 60, "r": 20, "t": 60, "b": 50}
         )
-        figure.write_html(chosen.out / f"{name}.html", config=DISPLAY)
-    outcome.publish(chosen.page, store=chosen.store)
+        figure.write_html(arguments.out / f"{name}.html", config=DISPLAY)
+    outcome.publish(arguments.page, store=arguments.store)
     return 0
 
 
-def command_of(name: str, chosen: argparse.Namespace, *more: str) -> str:
+def command_of(name: str, arguments: argparse.Namespace, *more: str) -> str:
     """Return the command that makes these results again."""
-    return " ".join([f"python -m analyses.{name}", *(["--quick"] if chosen.quick else []), *more])
+    return " ".join([f"python -m analyses.{name}", *(["--quick"] if arguments.quick else []), *more])
 
 
 def _duration(seconds: float) -> str:

@@ -222,9 +222,9 @@ def _mssa_as_mhsa() -> float:
             parameter.copy_(ours[name])
     for layer, block in enumerate(mhsa.blocks):
         for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
-            given = getattr(mssa, name)
+            weights = getattr(mssa, name)
             if getattr(block.attn, name, None) is not None:
-                getattr(block.attn, name).copy_(0 if given is None else given[layer])
+                getattr(block.attn, name).copy_(0 if weights is None else weights[layer])
     tokens = torch.arange(6)[None]
     return float((mssa(tokens) - mhsa(tokens)).abs().max())
 

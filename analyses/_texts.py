@@ -53,7 +53,7 @@ def sentences(corpus: Corpus, how_many: int, seed: int, *, shortest: int = 20) -
         texts += [text] if len(text) < 400 else [f"{part.strip()}." for part in text.split(". ")]
         if len(texts) > 50 * how_many:
             break
-    fitting = [each for each in texts if shortest <= len(each) < 400]
+    fitting = [text for text in texts if shortest <= len(text) < 400]
     if len(fitting) < how_many:
         raise ValueError(f"expected at least {how_many} sentences, got {len(fitting)}; give a longer text as --corpus.")
     return [fitting[i] for i in np.random.default_rng(seed).choice(len(fitting), how_many, replace=False)]

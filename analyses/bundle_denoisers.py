@@ -25,13 +25,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analyses.bundle_denoisers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *paths], help="which (all)")
     parser.add_argument("--out", type=Path, default=stored_folder("denoiser"), help="folder (the package's own)")
-    chosen = parser.parse_args(argv)
-    for name in chosen.names or paths:
+    arguments = parser.parse_args(argv)
+    for name in arguments.names or paths:
         task, attention, transformed = paths[name]
         training = train_bundled(task, attention, transformed=transformed)
-        training.save(chosen.out / f"{name}.safetensors")
+        training.save(arguments.out / f"{name}.safetensors")
         print(f"{name}: {training!r}\n{training.to_frame().to_string(index=False)}", flush=True)
-    total = sum(file.stat().st_size for file in chosen.out.glob("*.safetensors"))
+    total = sum(file.stat().st_size for file in arguments.out.glob("*.safetensors"))
     print(f"{total:,} bytes in all; at most {MAX_BYTES:,}")
     return 0 if total <= MAX_BYTES else 1
 

@@ -33,15 +33,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
     parser.add_argument("--tokens", type=int, default=4096, help="held-out tokens to replace heads on (%(default)s)")
     parser.add_argument("--out", type=Path, default=stored_folder("distillation"), help="folder (the package's own)")
-    chosen = parser.parse_args(argv)
-    for name in chosen.names:
-        path = chosen.source / f"{name}.safetensors"
+    arguments = parser.parse_args(argv)
+    for name in arguments.names:
+        path = arguments.source / f"{name}.safetensors"
         if not path.exists():
-            print(f"{name}: not in {chosen.source}, left out")
+            print(f"{name}: not in {arguments.source}, left out")
             continue
-        spec = chosen.code if name.startswith("code") else chosen.corpus
+        spec = arguments.code if name.startswith("code") else arguments.corpus
         distillation, info, model = load_record(path).distillation, find_checkpoint(name), aotlens.load(name)
-        windows = held_out_windows(model, open_corpus(spec), chosen.tokens)
+        windows = held_out_windows(model, open_corpus(spec), arguments.tokens)
         costs = substitution_costs(model, distillation, windows, width=WIDTH, n_random=N_RANDOM)
         record = Record(
             distillation=compress(distillation, WIDTH),
@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
             command="python -m analyses.head_distillation --corpus dir:PATH",
             costs=costs,
         )
-        record.save(chosen.out / f"{name}.safetensors")
-        print(f"{name}: {sum(file.stat().st_size for file in chosen.out.glob(f'{name}.*')):,} bytes", flush=True)
-    total = sum(file.stat().st_size for file in chosen.out.iterdir())
+        record.save(arguments.out / f"{name}.safetensors")
+        print(f"{name}: {sum(file.stat().st_size for file in arguments.out.glob(f'{name}.*')):,} bytes", flush=True)
+    total = sum(file.stat().st_size for file in arguments.out.iterdir())
     print(f"{total:,} bytes in all; at most {MAX_BYTES:,}")
     return 0 if total <= MAX_BYTES else 1
 

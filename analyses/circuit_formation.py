@@ -157,19 +157,19 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--corpus", metavar="SPEC", help="the novels, as dir:PATH, where RUN is no saved film")
     options.add_argument("--ledger", nargs="*", default=[], metavar="BOOKS", help="ledgers that were saved")
     options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
-    chosen = options.parse_args(argv)
-    films = {measures.run: measures for measures in (film_of(source, chosen.corpus) for source in chosen.runs)}
+    arguments = options.parse_args(argv)
+    films = {measures.run: measures for measures in (film_of(source, arguments.corpus) for source in arguments.runs)}
     by_kind: dict[str, list[OverTraining]] = defaultdict(list)
     for name in sorted(films):
         by_kind[name.rpartition("-")[0].removeprefix("formation-")].append(films[name])
     parts = [events_table(by_kind), *(order_text(kind, runs) for kind, runs in by_kind.items())]
-    if chosen.ledger:
-        parts.append(ledger_table([load(path, Ledger) for path in chosen.ledger], films))
+    if arguments.ledger:
+        parts.append(ledger_table([load(path, Ledger) for path in arguments.ledger], films))
     print("\n\n".join(parts))
-    if chosen.page is not None:
+    if arguments.page is not None:
         command = "python -m analyses.circuit_formation RUN ... --corpus dir:PATH"
-        outcome = of_run("circuit_formation", command, str(chosen.page), parts)
-        outcome.publish(ROOT / chosen.page, store=True)
+        outcome = of_run("circuit_formation", command, str(arguments.page), parts)
+        outcome.publish(ROOT / arguments.page, store=True)
     return 0
 
 

@@ -202,7 +202,7 @@ def curves(results: Trainings, settings: TrainingSettings) -> dict[str, go.Figur
                 losses[f"{layers}, tied" if kind.tied else layers] = run.train_loss.numpy()
         figures[f"depth_{task}"] = seed_curves(
             np.arange(1, settings.n_epochs + 1), losses, x_title="epoch", y_title="training loss a prompt",
-            references={"Bayes": bayes(task, settings)}, quiet=[each for each in losses if each.endswith("tied")],
+            references={"Bayes": bayes(task, settings)}, quiet=[name for name in losses if name.endswith("tied")],
         )  # fmt: skip
     return figures
 
@@ -210,15 +210,15 @@ def curves(results: Trainings, settings: TrainingSettings) -> dict[str, go.Figur
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, html=True, docs=True)
     options.add_argument("--out", type=Path, metavar="DIR", help="keep trainings here, and go on with those there")
-    chosen = options.parse_args(argv)
-    settings, depths = (QUICK, (1, 2)) if chosen.quick else (SETTINGS, (1, 2, 3, 4, 5, 6))
-    results = {kind: trained(kind, settings, chosen.out) for kind in kinds(depths)}
+    arguments = options.parse_args(argv)
+    settings, depths = (QUICK, (1, 2)) if arguments.quick else (SETTINGS, (1, 2, 3, 4, 5, 6))
+    results = {kind: trained(kind, settings, arguments.out) for kind in kinds(depths)}
     gains, table = findings(results, settings)
     tables = [table, *(depth_table(results, noisy=noisy) for noisy in (False, True))]
     print(claims_table(gains), *tables, sep="\n\n")
-    if chosen.html is not None:
-        write_figures(chosen.html, curves(results, settings))
-    publish_run(chosen, "denoising_depth", "docs/denoising.md", [gains, *tables], seeds=SEEDS)
+    if arguments.html is not None:
+        write_figures(arguments.html, curves(results, settings))
+    publish_run(arguments, "denoising_depth", "docs/denoising.md", [gains, *tables], seeds=SEEDS)
     return 0
 
 

@@ -163,7 +163,7 @@ def _held(each: Evidence) -> str:
 
 
 def _tally(entries: list[Evidence]) -> str:
-    counts = Counter(each.verdict for each in entries)
+    counts = Counter(entry.verdict for entry in entries)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in _VERDICTS if counts[verdict])
 
 
@@ -237,20 +237,20 @@ def main(argv: list[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--docs", type=Path, default=ROOT / "docs", metavar="DIR", help="where docs/ is")
     options.add_argument("--check", action="store_true", help="write nothing; say what does not follow")
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     stored = outcomes()
-    if chosen.check:
-        faults = problems(chosen.docs, stored)
+    if arguments.check:
+        faults = problems(arguments.docs, stored)
         print(*faults or ["Every page and section follows from what is stored."], sep="\n")
         return 1 if faults else 0
     for name, text in pages(stored).items():
-        path = chosen.docs / name
+        path = arguments.docs / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(path)
-    for page, outcome in sections(chosen.docs, stored):
+    for page, outcome in sections(arguments.docs, stored):
         write_section(page, outcome.name, outcome.section)
-    readme = _readme(chosen.docs)
+    readme = _readme(arguments.docs)
     readme.write_text(counted(readme.read_text(encoding="utf-8"), stored), encoding="utf-8")
     return 0
 

@@ -165,13 +165,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--figure", type=int, choices=list(FIGURES), help="one of them, not all")
     parser.add_argument("--batch", type=int, choices=list(BATCHES), help="one batch size, not both")
-    chosen = parser.parse_args(argv)
-    for figure in [chosen.figure] if chosen.figure else list(FIGURES):
-        for batch in [chosen.batch] if chosen.batch else BATCHES:
+    arguments = parser.parse_args(argv)
+    for figure in [arguments.figure] if arguments.figure else list(FIGURES):
+        for batch in [arguments.batch] if arguments.batch else BATCHES:
             clock = Clock()
-            results = FIGURES[figure](kept(chosen, approximate_ffn, clock), batch, chosen.quick)
-            command = command_of("ffn_approximation", chosen, f"--figure {figure} --batch {batch}")
-            publish(results, chosen, command, clock())
+            results = FIGURES[figure](kept(arguments, approximate_ffn, clock), batch, arguments.quick)
+            command = command_of("ffn_approximation", arguments, f"--figure {figure} --batch {batch}")
+            publish(results, arguments, command, clock())
     return 0
 
 

@@ -58,16 +58,16 @@ REPLACED = ("novels-6l-mhsa", "novels-12l-mssa")
 FIRST, PREVIOUS, SEPARATOR = "first_token", "previous_token", "separator"
 
 
-def distil(name: str, corpus: Any, chosen: argparse.Namespace, clock: Clock) -> Distillation:
+def distil(name: str, corpus: Any, arguments: argparse.Namespace, clock: Clock) -> Distillation:
     """Distil the heads of one checkpoint; read where --resume finds it."""
-    path = chosen.out / f"{name}.safetensors"
-    if chosen.resume and path.exists():
+    path = arguments.out / f"{name}.safetensors"
+    if arguments.resume and path.exists():
         return load_record(path).distillation
     model = _load(name)
-    more = {**FULL_TEXT, **(QUICK_TEXT if chosen.quick else {})}
+    more = {**FULL_TEXT, **(QUICK_TEXT if arguments.quick else {})}
     clock.say(f"distilling {name}")
-    state = chosen.out / f"{name}.state"
-    if not chosen.resume:
+    state = arguments.out / f"{name}.state"
+    if not arguments.resume:
         state.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     distillation = distill_heads(model, corpus, WIDTHS, seeds=SEEDS, checkpoint=state, **more)
@@ -323,23 +323,23 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--code", default="stdlib", metavar="SPEC", help="text for the model of code (stdlib)")
     parser.add_argument("--resume", action="store_true", help="read or finish the distillations that are in --out")
     parser.add_argument("--bundled", action="store_true", help="read the bundled distillations, and no text")
-    chosen = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     clock = Clock()
-    if chosen.bundled:
-        return publish(bundled(), chosen, command_of("head_distillation", chosen, "--bundled"), clock())
-    if chosen.corpus is None:
+    if arguments.bundled:
+        return publish(bundled(), arguments, command_of("head_distillation", arguments, "--bundled"), clock())
+    if arguments.corpus is None:
         parser.error("give --corpus dir:PATH, or --bundled to read what is bundled.")
-    novels, code = open_corpus(chosen.corpus), open_corpus(chosen.code)
-    names = QUICK if chosen.quick else (*NOVELS, CODE)
-    distillations = {name: distil(name, code if name == CODE else novels, chosen, clock) for name in names}
+    novels, code = open_corpus(arguments.corpus), open_corpus(arguments.code)
+    names = QUICK if arguments.quick else (*NOVELS, CODE)
+    distillations = {name: distil(name, code if name == CODE else novels, arguments, clock) for name in names}
     costs = {}
-    for name in QUICK[:1] if chosen.quick else REPLACED:
+    for name in QUICK[:1] if arguments.quick else REPLACED:
         clock.say(f"replacing heads of {name}")
         model = _load(name)
-        windows = held_out_windows(model, novels, 2048 if chosen.quick else 4096)
+        windows = held_out_windows(model, novels, 2048 if arguments.quick else 4096)
         costs[name] = substitution_costs(model, distillations[name], windows, width=WIDTH, n_random=SEEDS)
-    command = command_of("head_distillation", chosen, "--corpus dir:PATH")
-    return publish(results_of(distillations, costs), chosen, command, clock())
+    command = command_of("head_distillation", arguments, "--corpus dir:PATH")
+    return publish(results_of(distillations, costs), arguments, command, clock())
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def of_bert(name: str, corpus: Corpus, n_sentences: int) -> tuple[Any, list[Moti
 
 def mean_of(scores: list[MotifScores]) -> MotifScores:
     """Return the mean of each score over texts of any length, each counting once."""
-    return dataclasses.replace(scores[0], values=np.mean([each.values for each in scores], axis=0))
+    return dataclasses.replace(scores[0], values=np.mean([sample.values for sample in scores], axis=0))
 
 
 def heads_on_places(scores: MotifScores) -> dict[str, int]:
@@ -68,7 +68,7 @@ def heads_on_places(scores: MotifScores) -> dict[str, int]:
 
 
 def findings_of(name: str, scores: list[MotifScores], bidirectional: bool) -> Iterator[Finding]:
-    counts = [heads_on_places(each) for each in scores]
+    counts = [heads_on_places(sample) for sample in scores]
     repeated = [max(count.values()) for count in counts]
     yield Finding(claim=f"{name}: heads that share the commonest pattern", expected="several", bounds=(2, INF),
                   measured=tuple(map(float, repeated)))  # fmt: skip
@@ -76,7 +76,7 @@ def findings_of(name: str, scores: list[MotifScores], bidirectional: bool) -> It
     for place in wanted:
         yield Finding(claim=f"{name}: heads that give {place.replace('_', ' ')} half their attention", expected="some",
                       bounds=(1, INF), measured=tuple(float(count[place]) for count in counts))  # fmt: skip
-    spread = np.nanmax(np.stack([each.values for each in scores]).std(0))
+    spread = np.nanmax(np.stack([sample.values for sample in scores]).std(0))
     yield Finding(claim=f"{name}: largest spread of a head's share over texts (standard deviation)",
                   expected="small: not of the text", bounds=(0, 0.1), measured=(float(spread),))  # fmt: skip
 
@@ -104,15 +104,15 @@ def examples(name: str, model: Any, scores: MotifScores) -> tuple[list[np.ndarra
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = text_options(__doc__).parse_args(argv)
-    clock, corpus = Clock(), open_corpus(chosen.corpus)
-    n = 8 if chosen.quick else 64
+    arguments = text_options(__doc__).parse_args(argv)
+    clock, corpus = Clock(), open_corpus(arguments.corpus)
+    n = 8 if arguments.quick else 64
     findings: list[Finding] = []
     rows: list[list[object]] = []
     plots, data = {}, {}
-    for name in [*bundled_novels(), *([chosen.bert] if chosen.bert else [])]:
-        model, scores = of_bert(name, corpus, n) if name == chosen.bert else of_checkpoint(name, corpus, n)
-        bidirectional = name == chosen.bert or model.sees_later_keys
+    for name in [*bundled_novels(), *([arguments.bert] if arguments.bert else [])]:
+        model, scores = of_bert(name, corpus, n) if name == arguments.bert else of_checkpoint(name, corpus, n)
+        bidirectional = name == arguments.bert or model.sees_later_keys
         findings += findings_of(name, scores, bidirectional)
         mean = mean_of(scores)
         labels = heads_on_places(mean)
@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
         tables={"Largest share of one head's attention, and how many heads give half or more": (header, rows)},
         plots=plots,
     )
-    return publish_on_text(results, chosen, clock())
+    return publish_on_text(results, arguments, clock())
 
 
 if __name__ == "__main__":

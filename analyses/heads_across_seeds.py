@@ -74,17 +74,17 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="names or folders, seeds of some recipes")
     options.add_argument("--corpus", metavar="SPEC", required=True, help="the novels, as dir:PATH")
     options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     models = {}
     by_kind: dict[str, list[str]] = defaultdict(list)
-    loaded = [aotlens.load(name, "cpu") for name in chosen.checkpoints]
+    loaded = [aotlens.load(name, "cpu") for name in arguments.checkpoints]
     for model in sorted(loaded, key=lambda model: (model.card.name, model.card.seed or 0)):
         kind = model.card.name.removeprefix("formation-")
         if (name := f"{kind}-{model.card.seed}") in models:
             raise ValueError(f"{name}: expected each recipe and seed once, found two checkpoints of it.")
         models[name] = model
         by_kind[kind].append(name)
-    windows = shared_held_out_windows(list(models.values()), chosen.corpus, 32, 64)
+    windows = shared_held_out_windows(list(models.values()), arguments.corpus, 32, 64)
     tokens, documents = windows.ids, windows.documents
     universalities = {
         kind: universality({name: models[name] for name in names}, tokens, clusters=documents)
@@ -107,23 +107,23 @@ def main(argv: list[str] | None = None) -> int:
     together = universality(models, tokens, n_permutations=999, kinds=kinds)
     rows: list[tuple[object, ...]] = []
     compared = [together.compare_kinds(*pair) for pair in combinations(by_kind, 2)]
-    corrected = iter(holm(np.concatenate([each.p for each in compared])) if compared else ())
-    for each in compared:
-        assert each.standardised is not None
+    corrected = iter(holm(np.concatenate([comparison.p for comparison in compared])) if compared else ())
+    for comparison in compared:
+        assert comparison.standardised is not None
         for test, left, right, units, p in zip(
-            each.tests, each.first, each.second, each.standardised, each.p, strict=True
+            comparison.tests, comparison.first, comparison.second, comparison.standardised, comparison.p, strict=True
         ):
             means = (f"{of.mean():+.3f} ({unit:.1f})" for of, unit in zip((left, right), units, strict=True))
-            rows.append((*each.kinds, *test, *means, f"{p:.2g}", f"{next(corrected):.2g}"))
+            rows.append((*comparison.kinds, *test, *means, f"{p:.2g}", f"{next(corrected):.2g}"))
     header = (
         "kind", "other kind", "matched", "tested", "above permuted (standardised)", "of the other", "p", "p, Holm"
     )  # fmt: skip
     parts.append(markdown(header, rows))
     parts += [f"**{kind}**: {result.layer_trend}" for kind, result in universalities.items()]
     print("\n\n".join(parts))
-    if chosen.page is not None:
+    if arguments.page is not None:
         command = "python -m analyses.heads_across_seeds DIR/checkpoints/*/* --corpus dir:PATH"
-        of_run("heads_across_seeds", command, str(chosen.page), parts).publish(ROOT / chosen.page, store=True)
+        of_run("heads_across_seeds", command, str(arguments.page), parts).publish(ROOT / arguments.page, store=True)
     return 0
 
 

@@ -124,12 +124,12 @@ def of_snr(name: str, audit: DenoisingAudit) -> Finding:
 
 
 def sections(
-    name: str, model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, chosen: Any
+    name: str, model: AttentionOnlyTransformer, images: Tensor, pixels: ImageSet, arguments: Any
 ) -> Iterator[tuple[str, Sequence[str], list[list[object]], dict[str, Any], list[Finding]]]:
     """Yield each table with its title, header, figures (of which bytes are a PNG) and findings."""
     accuracy = float((model(images).argmax(-1).cpu() == pixels.labels).double().mean())
-    n_curves = 12 if chosen.quick else 64
-    consistency = semantic_consistency(model, images, pixels.labels, n_permutations=200 if chosen.quick else 1000)
+    n_curves = 12 if arguments.quick else 64
+    consistency = semantic_consistency(model, images, pixels.labels, n_permutations=200 if arguments.quick else 1000)
     header = ["layer", "within", "between", "difference", "IoU with mean map", "beyond chance", "most consistent head"]
     read = f"{len(images)} images (accuracy {accuracy:.1%}), query {consistency.query}"
     maps = image_maps(model, images[:_MOST_IMAGES])
@@ -163,7 +163,7 @@ def sections(
     header = ["method", "deletion area", "less random's", "insertion area", "less random's"]
     title = f"{name}: insertion and deletion of {n_curves} images, baseline {curves.baseline} (logits)"
     yield title, header, curve_rows(curves), {"curves": aotlens.plot(curves)}, [of_curves(name, curves)]
-    snr = audit(model, images[: 2 * n_curves], n_draws=5 if chosen.quick else 20)
+    snr = audit(model, images[: 2 * n_curves], n_draws=5 if arguments.quick else 20)
     header = ["layer", "SNR before", "after ÷ before", "with rotated writes", "verdict"]
     title = f"{name}: SNR of patches in the subspaces of {snr.matrix}"
     yield title, header, snr_rows(snr), {"snr": audit_curves(snr)}, [of_snr(name, snr)]
@@ -198,14 +198,14 @@ def _overlaid(grey: np.ndarray, attended: np.ndarray) -> Image.Image:
     return Image.fromarray(np.rint((1 - cover) * base[..., None] + cover * _BLUE).astype(np.uint8))
 
 
-def models(chosen: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
+def models(arguments: Any) -> Iterator[tuple[str, AttentionOnlyTransformer, Tensor, ImageSet]]:
     """Yield each model with test images as it reads them, and as they are."""
     bundled = [info.name for info in aotlens.list_checkpoints() if info.name.startswith("fashion-")]
-    names = chosen.checkpoint or (["fashion-vit"] if chosen.quick else bundled)
-    n_images = min(chosen.images, 60) if chosen.quick else chosen.images
+    names = arguments.checkpoint or (["fashion-vit"] if arguments.quick else bundled)
+    n_images = min(arguments.images, 60) if arguments.quick else arguments.images
     for name in names:
         model = aotlens.load(name, "cpu")
-        data = open_images(chosen.data).test
+        data = open_images(arguments.data).test
         pixels = data.take(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:n_images])
         yield name, model, model.to_images(pixels.images), pixels
 
@@ -216,24 +216,24 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--data", default="fashion-sample", help="images as `open_images` names them")
     options.add_argument("--images", type=int, default=200, help="test images at most, drawn with a seed")
     options.add_argument("--out", type=Path, metavar="DIR", help="a folder for figures, as HTML")
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     tables: list[str] = []
     findings: list[Finding] = []
-    for name, model, images, pixels in models(chosen):
-        for title, header, rows, figures, of_section in sections(name, model, images, pixels, chosen):
+    for name, model, images, pixels in models(arguments):
+        for title, header, rows, figures, of_section in sections(name, model, images, pixels, arguments):
             tables.append(f"**{title}**\n\n{markdown(header, rows)}")
             findings += of_section
             print(f"\n{tables[-1]}", flush=True)
             for kind, figure in figures.items():
-                if chosen.out is not None:
-                    chosen.out.mkdir(parents=True, exist_ok=True)
+                if arguments.out is not None:
+                    arguments.out.mkdir(parents=True, exist_ok=True)
                     if isinstance(figure, bytes):
-                        (chosen.out / f"{name}-{kind}").write_bytes(figure)
+                        (arguments.out / f"{name}-{kind}").write_bytes(figure)
                     else:
-                        figure.write_html(chosen.out / f"{name}-{kind}.html", config=DISPLAY)
+                        figure.write_html(arguments.out / f"{name}-{kind}.html", config=DISPLAY)
     print(f"\n{claims_table(findings)}")
     outcome = of_run("image_heads", "python -m analyses image_heads", "docs/images.md", [findings, *tables])
-    outcome.publish(None, store=chosen.store)
+    outcome.publish(None, store=arguments.store)
     return 0
 
 

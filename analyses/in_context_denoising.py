@@ -145,27 +145,29 @@ def flows(*, quick: bool) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, html=True, docs=True)
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     results = trainings()
-    checked, constant, constants = propositions(quick=chosen.quick)
+    checked, constant, constants = propositions(quick=arguments.quick)
     claims = [*exact(), *checked]
     status = report(claims)
     print(f"\n{constants}", flush=True)
-    of_contexts, contexts = of_figure_4(quick=chosen.quick)
-    of_landscapes, figures = of_figure_6(results, quick=chosen.quick)
+    of_contexts, contexts = of_figure_4(quick=arguments.quick)
+    of_landscapes, figures = of_figure_6(results, quick=arguments.quick)
     verdicts = [
-        *of_figure_3(results, quick=chosen.quick),
+        *of_figure_3(results, quick=arguments.quick),
         *of_contexts,
-        *of_figure_5(results, quick=chosen.quick),
+        *of_figure_5(results, quick=arguments.quick),
         *of_landscapes,
         *of_figure_8(),
     ]
-    tables = [scales_table(results), contexts, flows(quick=chosen.quick)]
+    tables = [scales_table(results), contexts, flows(quick=arguments.quick)]
     print("", verdicts_table(verdicts), *tables, sep="\n\n")
-    if chosen.html is not None:
+    if arguments.html is not None:
         figures |= {f"training_{task}_{kind}": aotlens.plot(training) for (task, kind), training in results.items()}
-        write_figures(chosen.html, figures)
-    publish_run(chosen, "in_context_denoising", "docs/denoising.md", [claims, [constant], constants, verdicts, *tables])
+        write_figures(arguments.html, figures)
+    publish_run(
+        arguments, "in_context_denoising", "docs/denoising.md", [claims, [constant], constants, verdicts, *tables]
+    )
     return status
 
 

@@ -127,8 +127,8 @@ def by_layer(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> tup
     for name, model in loaded.items():
         readings[name] = read_layers(model, task_of(model), n_prompts=128 if quick else 512)
         for row in readings[name].to_frame().itertuples():
-            told = row.nearest if row.nearest == "least squares" else f"{row.nearest}, {counted_steps(row.steps)}"
-            rows.append((name, row.layers, row.error, told, row.distance))
+            nearest = row.nearest if row.nearest == "least squares" else f"{row.nearest}, {counted_steps(row.steps)}"
+            rows.append((name, row.layers, row.error, nearest, row.distance))
     return markdown(("model", "layers", "error of the probe", "nearest algorithm", "distance"), rows), readings
 
 
@@ -162,7 +162,9 @@ def by_support(loaded: dict[str, AttentionOnlyTransformer], *, quick: bool) -> s
             if task_of(model).d == task.d:
                 result = support_scores(model, task, n_prompts=128 if quick else 1024)
                 layer, head = np.unravel_index(int(np.nanargmax(np.abs(result.z))), result.z.shape)
-                slopes = ", ".join(f"{each[layer, head]:.3g}" for each in (result.on, result.off, result.labels))
+                slopes = ", ".join(
+                    f"{slopes_of[layer, head]:.3g}" for slopes_of in (result.on, result.off, result.labels)
+                )
                 beyond = f"{int((np.abs(result.z) > 4).sum())} of {result.z.size}"
                 rows.append((name, beyond, f"{layer}.{head}", slopes, f"{result.z[layer, head]:+.1f}"))
     header = (
@@ -213,24 +215,24 @@ def verdicts(results: list[RegressionErrors]) -> tuple[list[Claim], list[Verdict
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, html=True, docs=True)
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     loaded = models()
-    table, results = figure_6(loaded, quick=chosen.quick)
+    table, results = figure_6(loaded, quick=arguments.quick)
     measured, judged = verdicts(results)
-    claims = [*exact(quick=chosen.quick), *measured]
+    claims = [*exact(quick=arguments.quick), *measured]
     status = report(claims)
-    layers, readings = by_layer(loaded, quick=chosen.quick)
-    heads, support = (analysis(loaded, quick=chosen.quick) for analysis in (by_head, by_support))
+    layers, readings = by_layer(loaded, quick=arguments.quick)
+    heads, support = (analysis(loaded, quick=arguments.quick) for analysis in (by_head, by_support))
     tables = [table, layers, heads, support]
     print("", verdicts_table(judged), *tables, sep="\n\n")
-    if chosen.html is not None:
+    if arguments.html is not None:
         figures = {f"layers_{name}": layer_curves(reading) for name, reading in readings.items()}
         for task in {result.task for result in results}:
             own = [result for result in results if result.task == task]
             sparse = f"_{task.n_nonzero}_nonzero" if task.n_nonzero else ""
             figures[f"figure_6_{task.d}d{sparse}"] = regression_curves(own, quiet=tuple(ESTIMATORS))
-        write_figures(chosen.html, figures)
-    publish_run(chosen, "in_context_regression", "docs/regression.md", [claims, judged, *tables])
+        write_figures(arguments.html, figures)
+    publish_run(arguments, "in_context_regression", "docs/regression.md", [claims, judged, *tables])
     return status
 
 

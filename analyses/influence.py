@@ -158,7 +158,7 @@ def agreement_table(studies: Mapping[str, Study]) -> str:
         for measure, other_measure in zip(left.measures, right.measures, strict=True):
             correlation, interval, n_documents = left.agreement(right, measure, other_measure)
             halves = left.document_reliability(measure), right.document_reliability(other_measure)
-            cells += [_with(correlation, interval), ", ".join(f"{each:+.2f}" for each in halves)]
+            cells += [_with(correlation, interval), ", ".join(f"{half:+.2f}" for half in halves)]
         rows.append((f"{name} and {other_name}", *cells, str(n_documents)))
     header = ("rank correlation for the loss", "of halves within each", "for induction", "of halves within each")
     return markdown(("runs", *header, "documents"), rows)
@@ -187,26 +187,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--out", type=Path, required=True, metavar="DIR", help="what was found is kept here")
     options.add_argument("--page", type=Path, help="write its section of this page, and store the outcome")
     options.add_argument("--processes", type=int, default=2, metavar="N", help="of retrainings side by side")
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     torch.set_num_threads(1)
     studies: dict[str, Study] = {}
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    for given in chosen.runs:
-        path, _, seed = given.partition("@")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for source in arguments.runs:
+        path, _, seed = source.partition("@")
         recipe = load_recipe(path)
         recipe = dataclasses.replace(recipe, seed=int(seed)) if seed else recipe
-        run = recipe_run((recipe, OBJECTIVES["next_token"].prepare(recipe, chosen.corpus)))
-        with joblib.parallel_config(backend="loky", n_jobs=chosen.processes):
+        run = recipe_run((recipe, OBJECTIVES["next_token"].prepare(recipe, arguments.corpus)))
+        with joblib.parallel_config(backend="loky", n_jobs=arguments.processes):
             name = f"{recipe.name.removeprefix('influence-')}-{recipe.seed}"
-            studies[name] = study(run, name, chosen.out)
+            studies[name] = study(run, name, arguments.out)
     parts = [check_table(studies), removal_table(studies), property_table(studies)]
     if sum(bool(effects.windows.names) for effects, _, _ in studies.values()) > 1:
         parts.append(agreement_table(studies))
     print("\n\n".join(parts))
-    if chosen.page is not None:
-        command = f"python -m analyses.influence {' '.join(chosen.runs)} --corpus dir:PATH --out DIR"
-        outcome = of_run("influence", command, str(chosen.page), parts)
-        outcome.publish(ROOT / chosen.page, store=True)
+    if arguments.page is not None:
+        command = f"python -m analyses.influence {' '.join(arguments.runs)} --corpus dir:PATH --out DIR"
+        outcome = of_run("influence", command, str(arguments.page), parts)
+        outcome.publish(ROOT / arguments.page, store=True)
     return 0
 
 

@@ -109,14 +109,14 @@ def findings_of(name: str, similar: np.ndarray, different: np.ndarray) -> Iterat
 def main(argv: list[str] | None = None) -> int:
     parser = text_options(__doc__)
     parser.add_argument("--checkpoint", default=CHECKPOINT, metavar="NAME", help="a masked language model of ours")
-    chosen = parser.parse_args(argv)
-    clock, corpus = Clock(), open_corpus(chosen.corpus)
-    n = 16 if chosen.quick else 200
+    arguments = parser.parse_args(argv)
+    clock, corpus = Clock(), open_corpus(arguments.corpus)
+    n = 16 if arguments.quick else 200
     findings: list[Finding] = []
     plots, data = {}, {}
     rows: list[list[object]] = []
-    for name in [chosen.checkpoint, *([chosen.bert] if chosen.bert else [])]:
-        bert = name == chosen.bert
+    for name in [arguments.checkpoint, *([arguments.bert] if arguments.bert else [])]:
+        bert = name == arguments.bert
         model: Any = load_bert(name) if bert else aotlens.load(name, "cpu")
         runs = [similarities(*contexts(model, name, bert, corpus, n, seed), model=model, seed=seed) for seed in SEEDS]
         curves = {kind: np.stack([run[kind] for run in runs]) for kind in runs[0]}
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
         tables={"Cosines before the first layer and after each": (["model", "cosines"], rows)},
         plots=plots,
     )
-    return publish_on_text(results, chosen, clock())
+    return publish_on_text(results, arguments, clock())
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def epochs_to(result: Recall, level: float) -> np.ndarray:
 
 def figures_7_and_8(results: dict[str, Recall], readout: str) -> list[Finding]:
     """Return the findings, where nearly zero is below 0.05, the paper's own mark in Figure 9."""
-    first = float(np.mean([each.epoch_loss[:, 0].mean() for each in results.values()]))
+    first = float(np.mean([recall.epoch_loss[:, 0].mean() for recall in results.values()]))
     half = {kind: epochs_to(each, 0.5 * first) for kind, each in results.items()}
     findings = [
         Finding(claim=f"Figure 7, {readout}: {kind}'s loss after training", expected="nearly 0", bounds=(0, 0.05),
@@ -110,10 +110,10 @@ def curves(work: Callable[..., Recall], quick: bool, readout: Readout, seeds: Se
 
 
 def figure_9(
-    work: Callable[..., int | None], chosen: argparse.Namespace, seeds: Sequence[int], clock: Clock
+    work: Callable[..., int | None], arguments: argparse.Namespace, seeds: Sequence[int], clock: Clock
 ) -> Results:
-    quick, sequences = chosen.quick, chosen.sequences
-    grid = list(range(chosen.step, chosen.most + 1, chosen.step))
+    quick, sequences = arguments.quick, arguments.sequences
+    grid = list(range(arguments.step, arguments.most + 1, arguments.step))
     sizes = sequences or ([64, 128] if quick else list(range(512, 4609, 512)))
     epochs = 100 if quick else 200
     needed = np.full((len(seeds), len(sizes)), np.nan)
@@ -130,10 +130,10 @@ def figure_9(
                 bounds=(1, INF), measured=tuple(1000 * fit.slope for fit in fits if not np.isnan(fit.slope))),
     ]  # fmt: skip
     return Results(
-        name="heads_needed" if chosen.step == STEP else f"heads_needed_step_{chosen.step}",
+        name="heads_needed" if arguments.step == STEP else f"heads_needed_step_{arguments.step}",
         findings=[finding for finding in findings if finding.measured],
         settings={"model": "F", "read as": "classes", "loss below": 0.05, "epochs": epochs, 
-                  "heads tried": f"{grid[0]}, {grid[0] + chosen.step}, …, {grid[-1]}"},
+                  "heads tried": f"{grid[0]}, {grid[0] + arguments.step}, …, {grid[-1]}"},
         seeds=seeds,
         data={"sequences": sizes, "heads_needed": needed},
         tables={
@@ -143,7 +143,7 @@ def figure_9(
             )
         },
         plots={
-            "heads-needed" if chosen.step == STEP else f"heads-needed-step-{chosen.step}": seed_curves(
+            "heads-needed" if arguments.step == STEP else f"heads-needed-step-{arguments.step}": seed_curves(
                 np.array(sizes), {"F": needed}, x_title="training sequences", y_title="heads for a loss below 0.05"
             )
         },
@@ -158,23 +158,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--sequences", type=int, nargs="+", metavar="N", help="Figure 9's n, where not all of them")
     parser.add_argument("--step", type=int, default=STEP, metavar="N", help="heads tried are multiples of it (32)")
     parser.add_argument("--most", type=int, default=MOST, metavar="N", help="most heads tried (608)")
-    chosen = parser.parse_args(argv)
-    if not 1 <= chosen.step < chosen.most:
-        parser.error(f"--step {chosen.step} --most {chosen.most}: expected 1 or more, and less than --most.")
-    if not chosen.heads_needed:
-        for readout in [chosen.readout] if chosen.readout else list(UNITS):
+    arguments = parser.parse_args(argv)
+    if not 1 <= arguments.step < arguments.most:
+        parser.error(f"--step {arguments.step} --most {arguments.most}: expected 1 or more, and less than --most.")
+    if not arguments.heads_needed:
+        for readout in [arguments.readout] if arguments.readout else list(UNITS):
             clock = Clock()
-            seeds = list(range(chosen.seeds))
-            results = curves(kept(chosen, train_recall, clock), chosen.quick, readout, seeds, clock)
-            command = command_of("masked_language_modeling", chosen, f"--readout {readout} --seeds {chosen.seeds}")
-            publish(results, chosen, command, clock())
+            seeds = list(range(arguments.seeds))
+            results = curves(kept(arguments, train_recall, clock), arguments.quick, readout, seeds, clock)
+            command = command_of(
+                "masked_language_modeling", arguments, f"--readout {readout} --seeds {arguments.seeds}"
+            )
+            publish(results, arguments, command, clock())
         return 0
     clock = Clock()
-    results = figure_9(kept(chosen, heads_needed, clock), chosen, list(range(chosen.seeds)), clock)
-    more = ["--heads-needed", *(["--sequences", *map(str, chosen.sequences)] if chosen.sequences else [])]
-    if (chosen.step, chosen.most) != (STEP, MOST):
-        more += ["--step", str(chosen.step), "--most", str(chosen.most)]
-    return publish(results, chosen, command_of("masked_language_modeling", chosen, *more), clock())
+    results = figure_9(kept(arguments, heads_needed, clock), arguments, list(range(arguments.seeds)), clock)
+    more = ["--heads-needed", *(["--sequences", *map(str, arguments.sequences)] if arguments.sequences else [])]
+    if (arguments.step, arguments.most) != (STEP, MOST):
+        more += ["--step", str(arguments.step), "--most", str(arguments.most)]
+    return publish(results, arguments, command_of("masked_language_modeling", arguments, *more), clock())
 
 
 if __name__ == "__main__":

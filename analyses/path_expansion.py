@@ -141,8 +141,8 @@ def _zero(claim: str, difference: Tensor, seed: int | None = None) -> Claim:
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--docs", type=FilePath, metavar="PAGE", help="write the tables into this page's section")
-    chosen = options.parse_args(argv)
-    n_tokens = 12 if chosen.quick else 64
+    arguments = options.parse_args(argv)
+    n_tokens = 12 if arguments.quick else 64
     claims = algebra()
     shallow = aotlens.load("novels-1l-mhsa", device="cpu").double()
     claims += one_layer(shallow, shallow.to_tokens(PROMPT)[0, :n_tokens])
@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
         f"all of them, by order:\n\n{markdown(['heads', 'logits', 'loss with paths up to here, nats a token'], rows)}"
     )
     print(f"\n{orders}")
-    publish_run(chosen, "path_expansion", "docs/paths.md", [claims, orders])
+    publish_run(arguments, "path_expansion", "docs/paths.md", [claims, orders])
     return status
 
 

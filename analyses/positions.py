@@ -84,7 +84,7 @@ def row(name: str) -> list[str]:
     model, info = aotlens.load(name, "cpu"), find_checkpoint(name)
     scores = motif_scores(model, n_sequences=16, half_length=50, seed=0)
     best = [scores.best(motif) for motif in ("previous_token", "induction")]
-    cells = ["–" if each is None else f"{each[0][0]}.{each[0][1]}: {each[1]:.2f}" for each in best]
+    cells = ["–" if score is None else f"{score[0][0]}.{score[0][1]}: {score[1]:.2f}" for score in best]
     loss, bigram = info.metrics["validation_loss"], info.metrics["bigram_loss"]
     cfg = model.cfg
     kind = f"{cfg.positions}{' (MSSA)' if cfg.attention == 'mssa' else ''}"

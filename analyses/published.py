@@ -53,7 +53,7 @@ class PublishedModel:
 
 def ratio(claim: str, published: float, ours: Sequence[float], bounds: tuple[float, float], because: str) -> Verdict:
     """Return published ÷ ours, which holds if it is within the bounds."""
-    quotients = tuple(published / each for each in ours)
+    quotients = tuple(published / value for value in ours)
     text = f"{spread(ours) if len(ours) > 1 else f'{ours[0]:.4f}'}; published ÷ ours {np.mean(quotients):.4f}"
     return Verdict(claim=claim, paper=f"{published:.4f}", ours=text, because=because, measured=quotients, bounds=bounds)
 
@@ -93,8 +93,8 @@ def blocks(n: int, seed: int) -> tuple[Tensor, Tensor]:
 def induction(model: AttentionOnlyTransformer, quick: bool, *, losses: Mapping[str, float]) -> list[Verdict]:
     """The head that attends by induction most, and the loss of repeated tokens."""
     best = [motif_scores(model, half_length=40, seed=seed).best("induction") for seed in _SEEDS]
-    heads = {head_name(each[0]) for each in best if each is not None}
-    scores = [each[1] for each in best if each is not None]
+    heads = {head_name(head_and_score[0]) for head_and_score in best if head_and_score is not None}
+    scores = [head_and_score[1] for head_and_score in best if head_and_score is not None]
     measured = []
     for seed in _SEEDS:
         tokens, targets = blocks(100 if quick else 2000, seed)
@@ -206,23 +206,23 @@ def compare(models: Sequence[PublishedModel], folder: Path, quick: bool) -> tupl
     files = files_by_hash(folder)
     verdicts: list[Verdict] = []
     notes: list[str] = []
-    for each in models:
-        if each.sha256 not in files:
+    for published in models:
+        if published.sha256 not in files:
             continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what UNCHECKED warns of is compared here
-                model = aotlens.load(files[each.sha256], "cpu", **each.options)
+                model = aotlens.load(files[published.sha256], "cpu", **published.options)
         except ValueError as error:
-            because = str(error).replace(f"{files[each.sha256]}: ", "")
-            verdicts.append(Verdict(claim=f"{each.name}: opens", paper="–", ours="refused", because=because))
+            because = str(error).replace(f"{files[published.sha256]}: ", "")
+            verdicts.append(Verdict(claim=f"{published.name}: opens", paper="–", ours="refused", because=because))
             continue
-        measured = each.measure(model, quick)
+        measured = published.measure(model, quick)
         if isinstance(measured, str):
-            notes.append(f"{each.name}: {measured}.")
+            notes.append(f"{published.name}: {measured}.")
         else:
-            verdicts += [replace(row, claim=f"{each.name}: {row.claim}") for row in measured]
-    return verdicts, notes, [each.name for each in models if each.sha256 not in files]
+            verdicts += [replace(row, claim=f"{published.name}: {row.claim}") for row in measured]
+    return verdicts, notes, [published.name for published in models if published.sha256 not in files]
 
 
 def sources(models: Sequence[PublishedModel]) -> str:
@@ -239,18 +239,18 @@ def table(verdicts: Sequence[Verdict]) -> str:
 def main(argv: list[str] | None = None, models: Sequence[PublishedModel] = MODELS) -> int:
     options = parser(__doc__)
     options.add_argument("--models", type=Path, metavar="DIR", help="the folder with the files, under any name")
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     print(sources(models))
-    if chosen.models is None:
+    if arguments.models is None:
         print("\nFetch what you want to compare into a folder, and give it: --models DIR")
         return 0
-    verdicts, notes, missing = compare(models, chosen.models, chosen.quick)
+    verdicts, notes, missing = compare(models, arguments.models, arguments.quick)
     if missing:
-        print(f"\nNot in {chosen.models}: {', '.join(missing)}.")
+        print(f"\nNot in {arguments.models}: {', '.join(missing)}.")
     content = [sources(models), *([table(verdicts)] if verdicts else []), *notes]
     outcome = of_run("published", "python -m analyses published --models DIR", "docs/published.md", content, longest=12)
     print("", *content[1:], sep="\n")
-    if chosen.store:
+    if arguments.store:
         if missing:
             raise ValueError("--store keeps a whole run; some files are missing, as said above.")
         outcome.publish(ROOT / "docs" / "published.md", store=True)

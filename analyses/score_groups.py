@@ -83,11 +83,11 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--checkpoint", nargs="+", help="bundled or local checkpoints; default: all bundled ones")
     options.add_argument("--texts", type=int, default=8, help="windows a checkpoint")
     options.add_argument("--length", type=int, default=64, help="tokens a window")
-    chosen = options.parse_args(argv)
-    texts, length = (1, 12) if chosen.quick else (chosen.texts, chosen.length)
+    arguments = options.parse_args(argv)
+    texts, length = (1, 12) if arguments.quick else (arguments.texts, arguments.length)
     rows = []
-    for name in chosen.checkpoint or bundled_language_models():
-        spec = "stdlib" if name.startswith("code-") else chosen.corpus
+    for name in arguments.checkpoint or bundled_language_models():
+        spec = "stdlib" if name.startswith("code-") else arguments.corpus
         if spec is None:
             print(f"{name}: left out, since it reads novels; give --corpus dir:PATH", file=sys.stderr)
             continue

@@ -30,11 +30,11 @@ def claims(*, quick: bool) -> dict[str, list[Claim]]:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, docs=True)
-    chosen = options.parse_args(argv)
-    by_paper = claims(quick=chosen.quick)
+    arguments = options.parse_args(argv)
+    by_paper = claims(quick=arguments.quick)
     for paper, of_paper in by_paper.items():
         print(f"*{paper}*:\n\n{claims_table(of_paper)}\n")
-    publish_run(chosen, "statements", "docs/statements.md", [*by_paper.values()])
+    publish_run(arguments, "statements", "docs/statements.md", [*by_paper.values()])
     return 0
 
 

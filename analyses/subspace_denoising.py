@@ -186,23 +186,23 @@ def _range(values: Any) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, html=True, docs=True)
-    chosen = options.parse_args(argv)
-    seeds = range(2 if chosen.quick else 10)
+    arguments = options.parse_args(argv)
+    seeds = range(2 if arguments.quick else 10)
     rates = {name: unrolled(phi, tau, seeds, NOISES) for name, (phi, tau) in PHIS.items()}
     claims = of_the_theorem(rates["thresholded softmax"])
     status = report(claims)
     by_size, sizes = of_figure_4(seeds)
     tables = [layer_table(rates), sizes]
     figures = {name.replace(" ", "_"): aotlens.plot(result) for name, result in rates.items()}
-    noises = (0.01, 0.1, 0.5) if chosen.quick else (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+    noises = (0.01, 0.1, 0.5) if arguments.quick else (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
     figures["where_the_rate_breaks"] = rate_map(unrolled("thresholded_softmax", 0.6, seeds[:2], noises))
     results = {name: stored_audit(name).audit for name in CHECKPOINTS}
     verdicts, audits = of_trained_models(results), audit_table(results)
     figures |= {name: aotlens.plot(result) for name, result in results.items()}
     figures |= {f"{name}_pca": aotlens.plot(result, principal=True) for name, result in results.items()}
     print("", *tables, verdicts_table(verdicts), audits, sep="\n\n")
-    write_figures(chosen.html, figures)
-    publish_run(chosen, "subspace_denoising", "docs/denoising.md", [claims, by_size, *tables, verdicts, audits])
+    write_figures(arguments.html, figures)
+    publish_run(arguments, "subspace_denoising", "docs/denoising.md", [claims, by_size, *tables, verdicts, audits])
     return status
 
 

@@ -154,24 +154,24 @@ def corollary_28(*, quick: bool) -> Claim:
 def main(argv: list[str] | None = None) -> int:
     options = parser(__doc__, docs=True)
     options.add_argument("--html", type=Path, metavar="FILE", help="write the plots of projections here")
-    chosen = options.parse_args(argv)
-    if chosen.quick:
+    arguments = options.parse_args(argv)
+    if arguments.quick:
         lemma = johnson_lindenstrauss((30, 100), (64, 128, 256, 512), dimension=400, n_trials=6, seed=SEED)
     else:
         sizes = (128, 256, 512, 1024, 2048)
         lemma = johnson_lindenstrauss((50, 200, 800), sizes, dimension=2000, n_trials=6, seed=SEED)
     claims = [
         *example_26(),
-        *almost_orthogonal(quick=chosen.quick),
-        *trained(quick=chosen.quick),
-        *theorem_27(lemma, quick=chosen.quick),
-        corollary_28(quick=chosen.quick),
+        *almost_orthogonal(quick=arguments.quick),
+        *trained(quick=arguments.quick),
+        *theorem_27(lemma, quick=arguments.quick),
+        corollary_28(quick=arguments.quick),
     ]
     status = report(claims)
     table = projections_table(lemma)
     print("\n" + table)
-    publish_run(chosen, "superposition", "docs/paths.md", [claims, table])
-    if chosen.html is not None:
+    publish_run(arguments, "superposition", "docs/paths.md", [claims, table])
+    if arguments.html is not None:
         frame = lemma.to_frame()
         n, m, epsilon, angle = (frame[name].to_numpy() for name in ("n_points", "m", "distortion", "angle_error"))
         figures = [distortion_plot(n, m, epsilon, lemma.constant), angle_plot(n, epsilon, angle)]
@@ -179,8 +179,8 @@ def main(argv: list[str] | None = None) -> int:
             figure.to_html(full_html=False, include_plotlyjs=index == 0, default_height="480px", config=DISPLAY)
             for index, figure in enumerate(figures)
         ]
-        chosen.html.write_text("<!doctype html><meta charset=utf-8>" + "".join(parts), encoding="utf-8")
-        print(f"\n{chosen.html}: the plots")
+        arguments.html.write_text("<!doctype html><meta charset=utf-8>" + "".join(parts), encoding="utf-8")
+        print(f"\n{arguments.html}: the plots")
     return status
 
 

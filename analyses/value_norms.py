@@ -83,9 +83,9 @@ def berts(name: str, runs: list[ValueNorms]) -> Iterator[Finding]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = text_options(__doc__).parse_args(argv)
-    clock, corpus = Clock(), open_corpus(chosen.corpus)
-    n = 16 if chosen.quick else 100
+    arguments = text_options(__doc__).parse_args(argv)
+    clock, corpus = Clock(), open_corpus(arguments.corpus)
+    n = 16 if arguments.quick else 100
     findings: list[Finding] = []
     plots, data = {}, {}
     rows: list[list[object]] = []
@@ -95,12 +95,12 @@ def main(argv: list[str] | None = None) -> int:
         layers = np.stack([norms.by_layer() for norms, _ in runs])
         _add(name, OURS, layers, plots, data, rows)
         clock.say(name)
-    if chosen.bert:
-        model = load_bert(chosen.bert)
+    if arguments.bert:
+        model = load_bert(arguments.bert)
         norms = [of_bert(model, corpus, n, seed) for seed in SEEDS]
-        findings += berts(chosen.bert, norms)
-        _add(chosen.bert, BERT, np.stack([each.by_layer() for each in norms]), plots, data, rows)
-        clock.say(chosen.bert)
+        findings += berts(arguments.bert, norms)
+        _add(arguments.bert, BERT, np.stack([sample.by_layer() for sample in norms]), plots, data, rows)
+        clock.say(arguments.bert)
     results = Results(
         name="value_norms",
         findings=findings,
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         tables={"Mean ‖v‖ by layer (d_head units, over heads and seeds)": (["model", "tokens", "layers"], rows)},
         plots=plots,
     )
-    return publish_on_text(results, chosen, clock())
+    return publish_on_text(results, arguments, clock())
 
 
 def _add(

@@ -21,16 +21,16 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     # Names come first: what follows the first option may be an option's value.
     first_option = next((i for i, word in enumerate(arguments) if word.startswith("-")), len(arguments))
-    chosen, options = arguments[:first_option], arguments[first_option:]
-    unknown = sorted(set(chosen) - set(names()))
+    requested, options = arguments[:first_option], arguments[first_option:]
+    unknown = sorted(set(requested) - set(names()))
     if unknown:
         print(f"No such measurement: {', '.join(unknown)}. There are: {', '.join(names())}.", file=sys.stderr)
         return 2
-    if not chosen and options == ["--help"]:
+    if not requested and options == ["--help"]:
         print(__doc__, f"There are: {', '.join(names())}.", sep="\n")
         return 0
     failed = []
-    for name in chosen or names():
+    for name in requested or names():
         print(f"== {name}", flush=True)
         # A fresh process, so that one's memory and warm caches are not another's.
         if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=False).returncode:

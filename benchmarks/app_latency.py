@@ -199,7 +199,7 @@ class Meter:
     def look(self) -> tuple[float, float, int]:
         """Return milliseconds of the main thread and of the server, and requests of callbacks and maps, so far."""
         metrics = self._session.send("Performance.getMetrics")["metrics"]
-        main = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+        main = next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
         user, system = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
         ticks = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
         return 1000 * main, 1000 * ticks, self.requests
@@ -333,7 +333,6 @@ def finish(figures: Mapping[str, Any], path: Path | None) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     parser = options(__doc__, "prompts", 50, "prompts of 128 tokens")
     parser.add_argument("--clicks", type=int, default=20, help="on a head, counted in each setting")
     arguments = parser.parse_args(argv)

@@ -86,19 +86,19 @@ def measure_each(model: AttentionOnlyTransformer, tokens: Tensor, pairs: int) ->
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--tokens", type=int, default=16_384, help="tokens of the pass (%(default)s)")
-    chosen = options.parse_args(argv)
-    model = load_model(chosen.quick)
+    arguments = options.parse_args(argv)
+    model = load_model(arguments.quick)
     length = model.cfg.n_ctx
-    n_sequences = 8 if chosen.quick else chosen.tokens // length
+    n_sequences = 8 if arguments.quick else arguments.tokens // length
     assert model.cfg.d_vocab is not None
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(1, model.cfg.d_vocab, (n_sequences, length), generator=generator)
-    pairs = chosen.pairs or (1 if chosen.quick else 5)
+    pairs = arguments.pairs or (1 if arguments.quick else 5)
     before = _common.peak_bytes()
     rows = [measure_pass(model, tokens, pairs)]
     after = _common.peak_bytes()
     rows += measure_each(model, tokens[:BATCH], pairs)
-    _common.report("atlas", rows, chosen.json)
+    _common.report("atlas", rows, arguments.json)
     print(
         f"\n{tokens.numel():,} tokens; peak memory {before / 1e6:.0f} MB before the pass, {after / 1e6:.0f} MB after."
     )

@@ -61,15 +61,15 @@ def prepared(which: str, n_pos: int, batch: int, quick: bool) -> Callable[[], An
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--batch", type=int, default=1, help="sequences at once")
-    chosen = options.parse_args(argv)
-    n_pos, quick = 256 if chosen.quick else 1024, chosen.quick
+    arguments = options.parse_args(argv)
+    n_pos, quick = 256 if arguments.quick else 1024, arguments.quick
     ours, bridge = (
-        _common.added_bytes(prepared, which, n_pos, chosen.batch, quick) / 1e6 for which in ("ours", "bridge")
+        _common.added_bytes(prepared, which, n_pos, arguments.batch, quick) / 1e6 for which in ("ours", "bridge")
     )
-    timing = measure_time(n_pos, chosen.batch, quick, chosen.pairs or (3 if quick else 10))
+    timing = measure_time(n_pos, arguments.batch, quick, arguments.pairs or (3 if quick else 10))
     memory = {"ours (MB)": ours, "bridge (MB)": bridge, "memory ours ÷ bridge": ours / bridge}
-    row = {"batch": chosen.batch, "tokens": n_pos, **timing.row("ours", "bridge"), **memory}
-    _common.report("cache_memory", [row], chosen.json)
+    row = {"batch": arguments.batch, "tokens": n_pos, **timing.row("ours", "bridge"), **memory}
+    _common.report("cache_memory", [row], arguments.json)
     return 0
 
 

@@ -83,7 +83,6 @@ def measure(page: Page, address: str, server: int, choice: Choice, times: int) -
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     arguments = options(__doc__, "times", 12, "choices on each page that count").parse_args(argv)
     figures = {}
     with served_by() as (address, server), chromium() as browser:
@@ -92,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         for name, choice in CHOICES.items():
             page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
             figures[name] = measure(page, address, server, choice, 3 if arguments.quick else arguments.times)
-            print(f"{name:32}" + "".join(f"{figures[name][each]:14,.0f}" for each in columns), flush=True)
+            print(f"{name:32}" + "".join(f"{figures[name][column]:14,.0f}" for column in columns), flush=True)
             page.context.close()
     return finish(figures, arguments.json)
 

@@ -102,12 +102,8 @@ def check_rows(circuit: FactoredMatrix, k: int) -> None:
 def row(what: str, timing: _common.Timing, against: str, **more: Any) -> dict[str, Any]:
     return {
         "what": what,
-        "ours (s)": timing.first,
         "against": against,
-        "theirs (s)": timing.second,
-        "ours ÷ theirs": timing.ratio,
-        "ours ÷ theirs (processor time)": timing.cpu_ratio,
-        "pairs": timing.pairs,
+        **timing.row("ours", "theirs"),
         "skipped": more.get("skipped", 0.0),
         "ours (MB)": more.get("megabytes", ""),
     }
@@ -184,14 +180,14 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--d-vocab", type=int, help="size of the vocabulary (default 48,262)")
     options.add_argument("--heads", type=int, default=N_HEADS, help="heads whose circuits are searched")
     options.add_argument("--small", action="store_true", help="measure small vocabularies only")
-    chosen = options.parse_args(argv)
-    quick, pairs = chosen.quick, chosen.pairs or (1 if chosen.quick else 3)
-    d_vocab = chosen.d_vocab or (2000 if quick else 48_262)
-    if chosen.small:
-        _common.report("circuits, small", list(small(10, pairs, quick=quick)), chosen.json)
+    arguments = options.parse_args(argv)
+    quick, pairs = arguments.quick, arguments.pairs or (1 if arguments.quick else 3)
+    d_vocab = arguments.d_vocab or (2000 if quick else 48_262)
+    if arguments.small:
+        _common.report("circuits, small", list(small(10, pairs, quick=quick)), arguments.json)
         return 0
     megabytes = _common.added_bytes(prepared, d_vocab, 10, quick) / 1e6
-    rows = list(per_row(d_vocab, min(chosen.heads, 2) if quick else chosen.heads, 10, pairs, quick=quick))
+    rows = list(per_row(d_vocab, min(arguments.heads, 2) if quick else arguments.heads, 10, pairs, quick=quick))
     rows[-1]["ours (MB)"] = megabytes
     rows += small(10, pairs, quick=quick)
     rows.append(measure(lambda: dense(1500 if quick else 16_000, 10, pairs, quick=quick)))
@@ -201,7 +197,7 @@ def main(argv: list[str] | None = None) -> int:
     rows.append(measure(lambda: entries("heavy-tailed norms (synthetic)", varied, 1000, pairs)))
     trained = qk_circuit(aotlens.load("novels-2l-mhsa"), "1.0")
     rows.append(measure(lambda: entries("QK of novels-2l-mhsa 1.0, V = 4,096", trained, 1000, pairs)))
-    _common.report("circuits", rows, chosen.json)
+    _common.report("circuits", rows, arguments.json)
     return 0
 
 

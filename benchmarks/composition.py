@@ -16,9 +16,9 @@ from benchmarks import _common
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = _common.parser(__doc__).parse_args(argv)
-    pairs = chosen.pairs or (1 if chosen.quick else 3)
-    layers, width = (2, 96) if chosen.quick else (12, 768)
+    arguments = _common.parser(__doc__).parse_args(argv)
+    pairs = arguments.pairs or (1 if arguments.quick else 3)
+    layers, width = (2, 96) if arguments.quick else (12, 768)
     cfg = ModelConfig(n_layers=layers, d_model=width, n_heads=width // 64 or 1, d_head=64, n_ctx=64, d_vocab=2000)
     model = AttentionOnlyTransformer(cfg)
     bridge = to_transformer_lens(model)
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         "÷ scores alone (processor time)": timing.cpu_ratio,
         "pairs": pairs,
     }
-    _common.report("composition", [row], chosen.json)
+    _common.report("composition", [row], arguments.json)
     return 0
 
 

@@ -48,9 +48,9 @@ def backwards(model: AttentionOnlyTransformer, mode: Mode, streams: Tensor) -> n
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = _common.parser(__doc__).parse_args(argv)
+    arguments = _common.parser(__doc__).parse_args(argv)
     rows: list[dict[str, Any]] = []
-    for name in CHECKPOINTS[:2] if chosen.quick else CHECKPOINTS:
+    for name in CHECKPOINTS[:2] if arguments.quick else CHECKPOINTS:
         model, stored = aotlens.load(name, "cpu"), stored_atlas(name)
         assert stored is not None
         tokens = torch.as_tensor(np.asarray(stored.atlas.examples.tokens)).long()[::8]
@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
                  "signs, text": f"{of_text[mode].edges.sum() / n:.3f}",
                  "the wrong way round": f"{(against >= EDGE_Z).mean():.3f}"}
             )  # fmt: skip
-    _common.report("composition_nulls", rows, chosen.json)
+    _common.report("composition_nulls", rows, arguments.json)
     return 0
 
 

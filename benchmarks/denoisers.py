@@ -81,15 +81,17 @@ def measure(task: Task, kind: str, settings: TrainingSettings, n_seeds: int, pai
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = _common.parser(__doc__).parse_args(argv)
-    pairs = chosen.pairs or (1 if chosen.quick else 3)
-    task = LinearSubspaces(n=6, d=3) if chosen.quick else LinearSubspaces()
+    arguments = _common.parser(__doc__).parse_args(argv)
+    pairs = arguments.pairs or (1 if arguments.quick else 3)
+    task = LinearSubspaces(n=6, d=3) if arguments.quick else LinearSubspaces()
     settings = TrainingSettings(n_epochs=60, n_test_prompts=80)
-    if chosen.quick:
+    if arguments.quick:
         settings = TrainingSettings(n_prompts=40, batch_size=20, n_context=20, n_epochs=2, n_test_prompts=20)
     for kind in ("linear", "softmax"):
-        own = settings if kind == "linear" or chosen.quick else dataclasses.replace(settings, n_epochs=8)
-        _common.report(f"denoisers: {kind}", [measure(task, kind, own, 2 if chosen.quick else 6, pairs)], chosen.json)
+        own = settings if kind == "linear" or arguments.quick else dataclasses.replace(settings, n_epochs=8)
+        _common.report(
+            f"denoisers: {kind}", [measure(task, kind, own, 2 if arguments.quick else 6, pairs)], arguments.json
+        )
     return 0
 
 

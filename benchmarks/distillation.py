@@ -143,14 +143,14 @@ def measure(*, quick: bool, corpus: str, n_heads: int, threads: int | None) -> l
     train, held_out = texts(model, corpus, quick)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         distillation, before, load, memory = pool.apply(distil, (quick, train, held_out, threads))
-    chosen = [
+    fitted_heads = [
         distillation.heads[i * len(distillation.heads) // n_heads + i % model.cfg.n_heads] for i in range(n_heads)
     ]
     few = train[: (4000 if quick else _SKLEARN_TOKENS) // train.shape[1]]
     rows = []
     for width in WIDTHS:
         fits, ours = [], []
-        for head in chosen:
+        for head in fitted_heads:
             x, y = activations(model, few, head)
             x_new, y_new = activations(model, held_out, head)
             fit = fit_sklearn(x, y, x_new, y_new, width, 20 if quick else 200)
@@ -172,7 +172,7 @@ def measure(*, quick: bool, corpus: str, n_heads: int, threads: int | None) -> l
                     np.mean(
                         [
                             distillation.curve[:, distillation.place(h), WIDTHS.index(width)].min(0).mean()
-                            for h in chosen
+                            for h in fitted_heads
                         ]
                     )
                 ),
@@ -216,13 +216,16 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--corpus", default="stdlib", metavar="SPEC", help="text (default: stdlib)")
     options.add_argument("--heads", type=int, default=6, help="heads that scikit-learn is fitted to (6)")
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     rows = measure(
-        quick=chosen.quick, corpus=chosen.corpus, n_heads=2 if chosen.quick else chosen.heads, threads=chosen.threads
+        quick=arguments.quick,
+        corpus=arguments.corpus,
+        n_heads=2 if arguments.quick else arguments.heads,
+        threads=arguments.threads,
     )
     columns = dict.fromkeys(rows[-1], "")
-    _common.report("distillation", [{**columns, **row} for row in rows], chosen.json)
-    return 0 if chosen.quick or np.isfinite(rows[-1]["ours there (s)"]) else 1
+    _common.report("distillation", [{**columns, **row} for row in rows], arguments.json)
+    return 0 if arguments.quick or np.isfinite(rows[-1]["ours there (s)"]) else 1
 
 
 if __name__ == "__main__":

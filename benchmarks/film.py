@@ -122,13 +122,12 @@ def split(run: Run) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     options = _common.parser(__doc__)
     options.add_argument("--steps", type=int, default=1200, help="updates of each run")
     arguments = options.parse_args(argv)
     n_steps = 40 if arguments.quick else arguments.steps
     with tempfile.TemporaryDirectory() as folder:
-        rows = [measure(each, Path(folder), n_steps, quick=arguments.quick) for each in ("mhsa", "mssa")]
+        rows = [measure(attention, Path(folder), n_steps, quick=arguments.quick) for attention in ("mhsa", "mssa")]
     _common.report("film", rows, arguments.json)
     return 0
 

@@ -79,20 +79,20 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--batch", type=int, help="sequences at once")
     options.add_argument("--bridge-pairs", type=int, help="pairs of runs against the bridge; 0 leaves it out")
     options.add_argument("--d-vocab", type=int, nargs="+", help="sizes of the vocabulary")
-    chosen = options.parse_args(argv)
-    quick = chosen.quick
+    arguments = options.parse_args(argv)
+    quick = arguments.quick
     rows = [
         measure(
             d_vocab,
-            batch=chosen.batch or (2 if quick else 8),
+            batch=arguments.batch or (2 if quick else 8),
             n_pos=128 if quick else 1024,
             quick=quick,
-            pairs=chosen.pairs or (3 if quick else 10),
-            bridge_pairs=(2 if quick else 3) if chosen.bridge_pairs is None else chosen.bridge_pairs,
+            pairs=arguments.pairs or (3 if quick else 10),
+            bridge_pairs=(2 if quick else 3) if arguments.bridge_pairs is None else arguments.bridge_pairs,
         )
-        for d_vocab in chosen.d_vocab or [1000, 50_257]
+        for d_vocab in arguments.d_vocab or [1000, 50_257]
     ]
-    _common.report("forward", rows, chosen.json)
+    _common.report("forward", rows, arguments.json)
     return 0
 
 

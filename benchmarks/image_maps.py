@@ -46,16 +46,16 @@ def _look(pattern: torch.Tensor, hook: object) -> None:
 
 @torch.inference_mode()
 def main(argv: list[str] | None = None) -> int:
-    chosen = _common.parser(__doc__).parse_args(argv)
+    arguments = _common.parser(__doc__).parse_args(argv)
     rows = []
-    for side in (3,) if chosen.quick else (7, 14):
-        model = _common.build(config(side, quick=chosen.quick))
+    for side in (3,) if arguments.quick else (7, 14):
+        model = _common.build(config(side, quick=arguments.quick))
         images = torch.randn(_N_IMAGES, 1, 4 * side, 4 * side, generator=torch.Generator().manual_seed(0))
         _, cache = model.run_with_cache(images[-1:])
         last = image_maps(model, images).pattern[-1, -1]
         expected = cache[hook_names.attn(model.cfg.n_layers - 1, hook_names.PATTERN)][0]
         np.testing.assert_allclose(last, expected.numpy(), atol=1e-5)
-        pairs = chosen.pairs or (1 if chosen.quick else 15)
+        pairs = arguments.pairs or (1 if arguments.quick else 15)
         hooked = _common.time_in_turn(lambda: image_maps(model, images), lambda: with_patterns(model, images), pairs)  # noqa: B023
         unwatched = _common.time_in_turn(lambda: image_maps(model, images), lambda: model(images), pairs)  # noqa: B023
         rows.append(
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
                 "pairs": pairs,
             }
         )
-    _common.report("image_maps", rows, chosen.json)
+    _common.report("image_maps", rows, arguments.json)
     return 0
 
 

@@ -98,9 +98,9 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--open", choices=OPENERS, help="open --folder in this process, and stop")
     options.add_argument("--folder", type=Path)
-    chosen = options.parse_args(argv)
-    if chosen.open:
-        print(json.dumps(open_here(chosen.open, chosen.folder)))
+    arguments = options.parse_args(argv)
+    if arguments.open:
+        print(json.dumps(open_here(arguments.open, arguments.folder)))
         return 0
     if not STATUS.exists():
         print("Anonymous memory is measured on Linux only.", file=sys.stderr)
@@ -108,8 +108,8 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     for kind in ("model.safetensors", "pytorch_model.bin"):
         with tempfile.TemporaryDirectory() as name:
-            n_bytes = write_folder(Path(name), kind, chosen.quick)
-            runs = [{which: measure(which, Path(name)) for which in OPENERS} for _ in range(chosen.pairs or 3)]
+            n_bytes = write_folder(Path(name), kind, arguments.quick)
+            runs = [{which: measure(which, Path(name)) for which in OPENERS} for _ in range(arguments.pairs or 3)]
         memory = {which: statistics.median(run[which]["bytes"] for run in runs) for which in OPENERS}
         rows.append(
             {
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
                 "memory transformers ÷ weights": memory["transformers"] / n_bytes,
             }
         )
-    _common.report("importing", rows, chosen.json)
+    _common.report("importing", rows, arguments.json)
     return 0
 
 

@@ -82,7 +82,6 @@ def measured(name: str, sizes: tuple[int, int, int], home: Path, threads: int) -
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     options = _common.parser(__doc__)
     options.add_argument("--steps", type=int, default=60, help="updates of each run")
     arguments = options.parse_args(argv)

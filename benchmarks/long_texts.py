@@ -71,9 +71,9 @@ def own_megabytes(browser: Browser) -> float:
     session = browser.new_browser_cdp_session()
     processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     sizes = [0.0]
-    for each in processes:
-        if each["type"] == "renderer":
-            rollup = Path(f"/proc/{each['id']}/smaps_rollup").read_text()
+    for process in processes:
+        if process["type"] == "renderer":
+            rollup = Path(f"/proc/{process['id']}/smaps_rollup").read_text()
             sizes.append(sum(map(int, re.findall(r"Private_(?:Clean|Dirty):\s+(\d+) kB", rollup))) / 1024)
     return max(sizes)
 
@@ -89,7 +89,6 @@ def open_text(page: Page, address: str, text: str, n_tokens: int) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     arguments = options(__doc__, "clicks", 20, "on a head").parse_args(argv)
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,7 @@ def measure(n_pairs: int, length: int, sample: int) -> list[dict[str, Any]]:
     model = AttentionOnlyTransformer(replace(cfg, positions="learned")).requires_grad_(False).eval()
     bridge = to_transformer_lens(model).requires_grad_(False).eval()
     pairs = PromptPairs.induction(model, n=n_pairs, length=length)
-    clean, corrupted = (torch.stack([getattr(each, name) for each in pairs]) for name in ("clean", "corrupted"))
+    clean, corrupted = (torch.stack([getattr(pair, name) for pair in pairs]) for name in ("clean", "corrupted"))
     rows, answers, wrong = range(n_pairs), pairs.answers, pairs.wrong
 
     def margin(logits: Tensor) -> Tensor:
@@ -93,10 +93,10 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--prompts", type=int, default=32)
     options.add_argument("--length", type=int, default=62)
-    chosen = options.parse_args(argv)
-    sizes = (4, 14, 6) if chosen.quick else (chosen.prompts, chosen.length, SAMPLE)
+    arguments = options.parse_args(argv)
+    sizes = (4, 14, 6) if arguments.quick else (arguments.prompts, arguments.length, SAMPLE)
     *sweeps, estimate = measure(*sizes)
-    _common.report("patching: a sweep", sweeps, chosen.json)
+    _common.report("patching: a sweep", sweeps, arguments.json)
     _common.report("patching: attribution", [estimate], None)
     model, circuits = aotlens.load("novels-2l-mhsa", device="cpu"), []
     for differs in ("value", "key"):
@@ -109,8 +109,8 @@ def main(argv: list[str] | None = None) -> int:
         )  # fmt: skip
     _common.report("patching: a circuit", circuits, None)
     met = sweeps[0]["ratio"] <= 0.4 and sweeps[1]["ratio"] <= 0.3 and estimate["forward passes"] <= 4
-    met = met and all(each["seconds"] <= 60 and each["faithfulness"] >= 0.9 for each in circuits)
-    return 0 if met or chosen.quick else 1
+    met = met and all(row["seconds"] <= 60 and row["faithfulness"] >= 0.9 for row in circuits)
+    return 0 if met or arguments.quick else 1
 
 
 if __name__ == "__main__":

@@ -58,12 +58,12 @@ def only_path_hooks(
         hooks.append((name, lambda _, hook, value=value: value.expand(n, *value.shape[1:])))
     for layer in range(model.cfg.n_layers):
         digits = torch.tensor([sequence[layer] for sequence in sequences])
-        chosen = torch.nn.functional.one_hot(digits, model.cfg.n_heads + 1)[:, 1:].to(model.dtype)
+        kept = torch.nn.functional.one_hot(digits, model.cfg.n_heads + 1)[:, 1:].to(model.dtype)
         skips = (digits == 0).to(model.dtype)[:, None, None]
 
         # z · W_O is linear: a head is kept by its z. A path that takes a head does not take the skip connection.
-        def keep_head(z: Tensor, hook: object, chosen: Tensor = chosen) -> Tensor:
-            return z * chosen[:, None, :, None]
+        def keep_head(z: Tensor, hook: object, kept: Tensor = kept) -> Tensor:
+            return z * kept[:, None, :, None]
 
         stream: list[Tensor] = []
 
@@ -184,19 +184,19 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--checkpoint", default="novels-12l-mssa", help="for by_order and top")
     options.add_argument("--no-deep", action="store_true", help="leave out the random model of 24 layers")
-    chosen = options.parse_args(argv)
-    quick, pairs = chosen.quick, chosen.pairs or (2 if chosen.quick else 9)
+    arguments = options.parse_args(argv)
+    quick, pairs = arguments.quick, arguments.pairs or (2 if arguments.quick else 9)
     all_paths = measure_all_paths(quick=quick, pairs=pairs)
-    _common.report("paths: all of them", [all_paths], chosen.json)
-    model = aotlens.load(chosen.checkpoint, device="cpu").eval()
+    _common.report("paths: all of them", [all_paths], arguments.json)
+    model = aotlens.load(arguments.checkpoint, device="cpu").eval()
     tokens = model.to_tokens(PROMPT)[0, : min(128, model.cfg.n_ctx)]
     by_order = measure_by_order(model, tokens, pairs)
-    _common.report("paths: by_order", [by_order], chosen.json)
-    rows = [measure_top(chosen.checkpoint, model, tokens, 2 if quick else 10)]
-    if not chosen.no_deep:
+    _common.report("paths: by_order", [by_order], arguments.json)
+    rows = [measure_top(arguments.checkpoint, model, tokens, 2 if quick else 10)]
+    if not arguments.no_deep:
         random_tokens = torch.randint(1000, (64,), generator=torch.Generator().manual_seed(0))
         rows.append(measure_top("random", deep_model(quick=quick), random_tokens, 1 if quick else 3))
-    _common.report("paths: top", rows, chosen.json)
+    _common.report("paths: top", rows, arguments.json)
     met = (
         all_paths["times faster"] >= 20
         and by_order["one target ÷ forward"] <= 3

@@ -112,8 +112,8 @@ def trained(pairs: int) -> dict[str, object]:
             ))  # fmt: skip
     return {
         "what": f"the same of novels-2l-rotary's heads ({np.mean(shares):.2%} of pairs)",
-        "ratio, wall": float(np.mean([each.ratio for each in ratios]) / N_DISTANCES),
-        "ratio, processor": float(np.mean([each.cpu_ratio for each in ratios]) / N_DISTANCES),
+        "ratio, wall": float(np.mean([timing.ratio for timing in ratios]) / N_DISTANCES),
+        "ratio, processor": float(np.mean([timing.cpu_ratio for timing in ratios]) / N_DISTANCES),
     }
 
 

@@ -35,25 +35,25 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--memory-gb", type=float, default=8, help="most memory of one process (%(default)s)")
     options.add_argument("--minutes", type=float, help="begin no point after so many minutes")
     options.add_argument("--no-run", action="store_true", help="measure nothing; tables of what stands in --out")
-    chosen = options.parse_args(argv)
-    names = chosen.only.split(",")
+    arguments = options.parse_args(argv)
+    names = arguments.only.split(",")
     if unknown := sorted(set(names) - set(HEADLINES)):
         options.error(f"--only: expected some of {', '.join(HEADLINES)}; got {', '.join(unknown)}.")
-    until = float("inf") if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
-    bounds = Bounds(seconds=chosen.seconds, memory_bytes=chosen.memory_gb * 1e9, until=until)
+    until = float("inf") if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
+    bounds = Bounds(seconds=arguments.seconds, memory_bytes=arguments.memory_gb * 1e9, until=until)
     try:
-        if chosen.no_run and chosen.out is not None:
-            points, complete = Points.read(chosen.out), True
+        if arguments.no_run and arguments.out is not None:
+            points, complete = Points.read(arguments.out), True
         else:
-            points = Points.open(chosen.out, about(chosen.device, chosen.threads or 1, chosen.quick))
+            points = Points.open(arguments.out, about(arguments.device, arguments.threads or 1, arguments.quick))
             complete = run(points, names, bounds, lambda line: print(f"  {line}", file=sys.stderr, flush=True))
-        if chosen.docs is not None:
-            write_page(chosen.docs, points)
+        if arguments.docs is not None:
+            write_page(arguments.docs, points)
     except ValueError as error:
         print(f"scale: {error}", file=sys.stderr)
         return 2
     if rows := exponent_rows(points, names):
-        _common.report("scale", rows, chosen.json)
+        _common.report("scale", rows, arguments.json)
     if not complete:
         print("The time is over and points are missing; the same command goes on.", file=sys.stderr)
     return 0

@@ -47,10 +47,10 @@ def measure(name: str, model: AttentionOnlyTransformer, tokens: Tensor, n_cells:
         model.run_with_cache(tokens[None])
 
     expansion = expand(model, tokens)
-    chosen = cells(expansion, n_cells)
-    expansion.score(*chosen[0]).top(20, budget=2)  # bounds, once a layer of a prompt
+    drawn = cells(expansion, n_cells)
+    expansion.score(*drawn[0]).top(20, budget=2)  # bounds, once a layer of a prompt
     expanded, passes, proven, final = [], [], [], []
-    for cell in chosen:
+    for cell in drawn:
         score = expansion.score(*cell)
         start = time.perf_counter()
         cached()
@@ -63,13 +63,13 @@ def measure(name: str, model: AttentionOnlyTransformer, tokens: Tensor, n_cells:
         final.append(score.top(20, budget=10).pairs == top.pairs)
     fresh = [expand(model, tokens) for _ in range(pairs + 1)]
     for each in fresh:
-        each.score(*chosen[0])  # the layer's scores and maps, once a layer of a prompt
-    by_order = _common.time_in_turn(lambda: fresh.pop().score(*chosen[0]).by_pair_of_orders(), cached, pairs)
+        each.score(*drawn[0])  # the layer's scores and maps, once a layer of a prompt
+    by_order = _common.time_in_turn(lambda: fresh.pop().score(*drawn[0]).by_pair_of_orders(), cached, pairs)
     return {
         "model": name,
         "tokens": len(tokens),
-        "cells": len(chosen),
-        "pairs of paths": float(expansion.score(*chosen[0]).n_pairs),
+        "cells": len(drawn),
+        "pairs of paths": float(expansion.score(*drawn[0]).n_pairs),
         "all 20 proven, share of cells": statistics.mean(proven),
         "nodes expanded (median)": statistics.median(expanded),
         "nodes expanded (most)": max(expanded),
@@ -83,14 +83,14 @@ def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--checkpoint", nargs="*", default=["novels-12l-mssa", "novels-6l-mhsa"])
     options.add_argument("--cells", type=int, default=12)
-    chosen = options.parse_args(argv)
+    arguments = options.parse_args(argv)
     rows = []
-    for name in chosen.checkpoint:
+    for name in arguments.checkpoint:
         model = aotlens.load(name, device="cpu").eval()
-        tokens = model.to_tokens(PROMPT)[0, : 24 if chosen.quick else 128]
-        n_cells, pairs = (2, 2) if chosen.quick else (chosen.cells, chosen.pairs or 9)
+        tokens = model.to_tokens(PROMPT)[0, : 24 if arguments.quick else 128]
+        n_cells, pairs = (2, 2) if arguments.quick else (arguments.cells, arguments.pairs or 9)
         rows.append(measure(name, model, tokens, n_cells, pairs))
-    _common.report("scores: top", rows, chosen.json)
+    _common.report("scores: top", rows, arguments.json)
     met = all(
         row["nodes expanded (median)"] <= 300
         and row["forward passes (median)"] <= 600
@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
         and row["by pair of orders ÷ forward"] <= 3
         for row in rows
     )
-    return 0 if met or chosen.quick else 1
+    return 0 if met or arguments.quick else 1
 
 
 if __name__ == "__main__":

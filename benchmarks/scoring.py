@@ -63,30 +63,26 @@ def main(argv: list[str] | None = None) -> int:
     options.add_argument("--checkpoint", default="novels-2l-mhsa", help="the model")
     options.add_argument("--passages", type=int, metavar="N", help="the first N passages; all by default")
     options.add_argument("--batch", type=int, default=16, help="rows at once")
-    chosen = options.parse_args(argv)
-    model = load(chosen.checkpoint, device="cpu")
+    arguments = options.parse_args(argv)
+    model = load(arguments.checkpoint, device="cpu")
     contexts, continuations = passages(
-        model, None if chosen.quick else chosen.lambada, 40 if chosen.quick else chosen.passages
+        model, None if arguments.quick else arguments.lambada, 40 if arguments.quick else arguments.passages
     )
     naive = one_at_a_time(model, contexts, continuations)
-    ours = score_continuations(model, contexts, continuations, batch_size=chosen.batch).log_probabilities
+    ours = score_continuations(model, contexts, continuations, batch_size=arguments.batch).log_probabilities
     np.testing.assert_allclose(ours, naive, rtol=1e-5, atol=1e-5)
     timing = _common.time_in_turn(
         lambda: one_at_a_time(model, contexts, continuations),
-        lambda: score_continuations(model, contexts, continuations, batch_size=chosen.batch),
-        chosen.pairs or (2 if chosen.quick else 3),
+        lambda: score_continuations(model, contexts, continuations, batch_size=arguments.batch),
+        arguments.pairs or (2 if arguments.quick else 3),
     )
     row = {
         "passages": len(contexts),
-        "batch": chosen.batch,
-        "one at a time (s)": timing.first,
-        "ours (s)": timing.second,
-        "one at a time ÷ ours": timing.ratio,
-        "one at a time ÷ ours (processor time)": timing.cpu_ratio,
+        "batch": arguments.batch,
+        **timing.row("one at a time", "ours"),
         "largest difference (nats)": float(np.abs(ours - naive).max()),
-        "pairs": timing.pairs,
     }
-    _common.report("scoring", [row], chosen.json)
+    _common.report("scoring", [row], arguments.json)
     return 0
 
 

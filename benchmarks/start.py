@@ -37,15 +37,15 @@ def _processor_seconds(*arguments: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    chosen = _common.parser(__doc__).parse_args(argv)
-    pairs = chosen.pairs or (1 if chosen.quick else 7)
+    options = _common.parser(__doc__).parse_args(argv)
+    pairs = options.pairs or (1 if options.quick else 7)
     rows: list[dict[str, Any]] = []
     for name, arguments in STARTS.items():
         measured = [(_processor_seconds(*arguments), _processor_seconds("-c", "import torch")) for _ in range(pairs)]
         seconds = statistics.median(ours for ours, _ in measured)
         ratio = statistics.median(ours / torch for ours, torch in measured)
         rows.append({"start": name, "seconds": seconds, "÷ import torch": ratio, "pairs": pairs})
-    _common.report("start", rows, chosen.json)
+    _common.report("start", rows, options.json)
     return 0
 
 

@@ -139,7 +139,6 @@ def measure(browser: Browser, address: str, server: int, task: Task) -> dict[str
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     options = _common.parser(__doc__)
     options.add_argument("--only", type=int, nargs="+", metavar="N", help="numbers of tasks, from 1; --quick: 1 and 4")
     arguments = options.parse_args(argv)

@@ -108,7 +108,7 @@ def numbers(value: Any) -> Iterator[np.ndarray]:
     elif isinstance(value, list | tuple):
         yield from itertools.chain.from_iterable(map(numbers, value))
     elif dataclasses.is_dataclass(value):
-        yield from numbers([getattr(value, each.name) for each in dataclasses.fields(value) if each.name != "seconds"])
+        yield from numbers([getattr(value, part.name) for part in dataclasses.fields(value) if part.name != "seconds"])
 
 
 def equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
@@ -144,7 +144,7 @@ class Mixing:
         for name, call in calls.items():
             began = time.process_time()
             try:
-                alone[name] = [list(numbers(call(model, each))) for each in prompts]
+                alone[name] = [list(numbers(call(model, prompt))) for prompt in prompts]
             except ValueError:
                 continue
             rounds[name] = 1 if time.process_time() - began > 2 * SLOW else ROUNDS

@@ -129,10 +129,10 @@ def parts(
 
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
-    chosen = options.parse_args(argv)
-    pairs = chosen.pairs or (2 if chosen.quick else 20)
-    rows = [measure(attention, chosen.quick, pairs) for attention in ("mhsa", "mssa")]
-    _common.report("training_step", rows, chosen.json)
+    arguments = options.parse_args(argv)
+    pairs = arguments.pairs or (2 if arguments.quick else 20)
+    rows = [measure(attention, arguments.quick, pairs) for attention in ("mhsa", "mssa")]
+    _common.report("training_step", rows, arguments.json)
     return 0
 
 

@@ -135,13 +135,13 @@ def _naive(source: np.ndarray, destination: np.ndarray, out: np.ndarray, text: n
 def main(argv: list[str] | None = None) -> int:
     options = _common.parser(__doc__)
     options.add_argument("--only", choices=("search", "evidence"), help="one of the two")
-    chosen = options.parse_args(argv)
-    torch.set_num_threads(chosen.threads or 1)
-    if chosen.only != "evidence":
-        rows = search(quick=chosen.quick, pairs=chosen.pairs or (2 if chosen.quick else 5))
-        _common.report("trigrams", rows, chosen.json)
-    if chosen.only != "search":
-        _common.report("trigrams evidence", in_text(quick=chosen.quick), chosen.json)
+    arguments = options.parse_args(argv)
+    torch.set_num_threads(arguments.threads or 1)
+    if arguments.only != "evidence":
+        rows = search(quick=arguments.quick, pairs=arguments.pairs or (2 if arguments.quick else 5))
+        _common.report("trigrams", rows, arguments.json)
+    if arguments.only != "search":
+        _common.report("trigrams evidence", in_text(quick=arguments.quick), arguments.json)
     return 0
 
 

@@ -27,7 +27,6 @@ MOST_SECONDS = 120.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the measurement; print and optionally write it."""
     options = _common.parser(__doc__)
     options.add_argument("--models", type=int, default=10, help="models whose heads are matched")
     arguments = options.parse_args(argv)

@@ -107,8 +107,8 @@ def approximate_ffn(
     for _ in range(epochs):
         order = torch.stack([torch.randperm(n_train, generator=generator) for generator in orders])
         for start in range(0, n_train, batch_size):
-            chosen = order[:, start : start + batch_size]
-            loss = (network(x_train[runs, chosen]) - y_train[runs, chosen]).pow(2).mean((1, 2, 3)).sum()
+            rows = order[:, start : start + batch_size]
+            loss = (network(x_train[runs, rows]) - y_train[runs, rows]).pow(2).mean((1, 2, 3)).sum()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()

@@ -140,8 +140,8 @@ def train_recall(
         order = torch.stack([torch.randperm(n, generator=generator) for generator in orders])
         total = torch.zeros(len(seeds))
         for start in range(0, n, batch_size):
-            chosen = order[:, start : start + batch_size]
-            losses = _losses(network(x[runs, chosen], positions[runs, chosen]), hidden[runs, chosen], readout, d_vocab)
+            rows = order[:, start : start + batch_size]
+            losses = _losses(network(x[runs, rows], positions[runs, rows]), hidden[runs, rows], readout, d_vocab)
             optimiser.zero_grad(set_to_none=True)
             losses.mean(1).sum().backward()
             optimiser.step()
