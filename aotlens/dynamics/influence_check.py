@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_seed, require_whole
+from aotlens.conventions import Progress, require_choice, require_seed, require_whole
 from aotlens.dynamics.influence_measures import Measure, as_measures
 from aotlens.dynamics.influence_result import Influence
 from aotlens.dynamics.recipe_run import RecipeRun, differentiable_twice, recipe_run
@@ -80,9 +80,7 @@ class InfluenceCheck(Result):
         return self._interval(difference)
 
     def _place(self, measure: str | None) -> int:
-        if measure is not None and measure not in self.measures:
-            raise ValueError(f"measure {measure!r}: expected one of {', '.join(self.measures)}.")
-        return 0 if measure is None else self.measures.index(measure)
+        return 0 if measure is None else self.measures.index(require_choice("measure", measure, self.measures))
 
     def _correlation(
         self, predicted: np.ndarray, measure: str | None, drawn: np.ndarray | slice = slice(None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float64, Int8, Int64
 
-from aotlens.conventions import require_seed, require_whole
+from aotlens.conventions import require_choice, require_seed, require_whole
 from aotlens.dynamics.influence_measures import is_loss
 from aotlens.dynamics.recipe_run import RecipeRun
 from aotlens.results import Result
@@ -180,11 +180,7 @@ class Influence(Result):
 
     def place(self, measure: str | None = None) -> int:
         """Return a measure's place among the measures. Raises `ValueError` for an unknown one."""
-        if measure is None:
-            return 0
-        if measure not in self.measures:
-            raise ValueError(f"measure {measure!r}: expected one of {', '.join(self.measures)}.")
-        return self.measures.index(measure)
+        return 0 if measure is None else self.measures.index(require_choice("measure", measure, self.measures))
 
     @property
     def n_steps(self) -> int:

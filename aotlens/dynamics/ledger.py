@@ -22,7 +22,7 @@ from jaxtyping import Float64, Int, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import Run
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, require_choice, require_whole
 from aotlens.dynamics.products import Between
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
@@ -79,9 +79,7 @@ class Ledger(Result):
 
     def __getitem__(self, entry: str) -> float:
         """An entry's share of the whole change. Raises `ValueError` for an unknown one."""
-        if entry not in self.entries:
-            raise ValueError(f"{entry!r}: expected one of {', '.join(self.entries)}.")
-        return float(self.totals[self.entries.index(entry)])
+        return float(self.totals[self.entries.index(require_choice("entry", entry, self.entries))])
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row an entry of a segment: from_step, to_step, entry, nats; the residual is the last entry of

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aotlens.checkpoints import Run, load, user_folder
 from aotlens.checkpoints.snapshots import about_snapshot
-from aotlens.conventions import Progress
+from aotlens.conventions import Progress, require_choice
 from aotlens.results import Result
 from aotlens.results.saved import load as load_result
 from aotlens.results.saved import save as save_result
@@ -65,8 +65,7 @@ class OverTraining(Result):
 
     def __getitem__(self, name: str) -> np.ndarray:
         """The values of a field over training, `[step, ...]`. Raises `ValueError` for an unknown name."""
-        if name not in self.names:
-            raise ValueError(f"{name!r}: expected one of {', '.join(self.names)}.")
+        require_choice("field", name, self.names)
         return np.stack([np.asarray(_fields(each)[name], dtype=np.float64) for each in self.results])
 
     def curves(self, name: str | None = None) -> dict[str, np.ndarray]:

@@ -85,7 +85,7 @@ def test_what_is_found_is_what_retraining_gives(run, found, checked):
         assert low <= expected <= high
         assert checked.difference_interval(name)[0] <= expected - checked.tracin_correlation(name)
     assert checked.correlation("loss") > 0.6  # 20 steps are nearly linear
-    with refused("measure 'x'"):
+    with refused("measure='x'"):
         checked.correlation("x")
 
 

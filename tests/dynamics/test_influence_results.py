@@ -132,7 +132,7 @@ def test_helpful_windows_raise_scores_and_lower_losses(found):
     helpful, harmful = found.helpful(10_000), found.harmful(10_000)
     assert (found.of()[helpful] > 0).all() and (found.of()[harmful] < 0).all()
     assert sorted([*helpful, *harmful]) == np.flatnonzero((found.of() != 0) & (found.windows.steps > 0)).tolist()
-    with refused("measure 'x'", "induction 1.0, loss"):
+    with refused("measure='x'", "'induction 1.0', 'loss'"):
         found.of("x")
 
 
@@ -260,7 +260,7 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
     with refused("objective = 'masked'"):
         recipe_run((recipe(objective="masked", model={"causal": False}), data))
     for measures, said in (
-        (["x"], "measure 'x'"),
+        (["x"], "measure='x'"),
         (["induction"], "L.H"),
         (["induction 5.0"], "5"),
         (["k_composition 1.0 0.0"], "an earlier layer's head"),
@@ -322,11 +322,11 @@ def test_runs_agree_where_the_same_documents_help(rng):
         of_run(drawn[0] % 7, "loss").document_reliability()
     with refused("n_splits"):
         left.document_reliability(n_splits=0)
-    with refused("measure 'loss'"):
+    with refused("measure='loss'"):
         right.agreement(left, "loss")
     with refused("other windows"):
         left.agreement(of_run(drawn[1], "loss"))
     with refused("8 documents or more", "got 7"):
         left.agreement(of_run(drawn[1] % 7, "loss", first=1))
-    with refused("measure 'x'"):
+    with refused("measure='x'"):
         left.agreement(right, other_measure="x")
