@@ -209,7 +209,7 @@ def test_copying_marks_the_chosen_head_and_of_a_large_model_is_of_it_alone(
     monkeypatch.setattr("aotlens.views.circuit_parameters.MOST_COPYING", 0.0)
     result = more.workshop.result(COPYING, chosen)
     assert result.heads == ((1, 1),)
-    says(COPYING.caption(chosen, result), "Only the chosen head's")
+    says(COPYING.caption(chosen, result), "Only this head's")
 
 
 def test_work_of_too_large_a_model_is_refused_before_it_starts(more: Views):
