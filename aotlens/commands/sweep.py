@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The sweep's file; docs/sweeps.md shows one.")]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder, not SWEEP beside SWEEP.toml.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder, not SWEEP next to SWEEP.toml.")]
 
 
 @app.command("run")

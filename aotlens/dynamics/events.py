@@ -216,7 +216,7 @@ def order_of_events(changes: Mapping[str, Sequence[ChangePoint]]) -> EventOrder:
             continue
         own, other = intervals[a, both], intervals[b, both]
         factor[a, b] = np.exp((own.mean(1) - other.mean(1)).mean())
-        against = own[:, 1] - other[:, 0]  # the latest that a may have been, beside the earliest of b
+        against = own[:, 1] - other[:, 0]  # the latest that a may have been, and the earliest of b
         n_before, n_after = int((against <= 1e-9).sum()), int((other[:, 1] - own[:, 0] <= 1e-9).sum())
         if n_before > n_after:
             sign_p[a, b] = scipy.stats.binomtest(n_before, n_before + n_after).pvalue

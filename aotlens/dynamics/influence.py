@@ -9,7 +9,7 @@ is computed in reverse through every step. Let u = dM/dĝ be what the adjoint of
 ĝ = ∇ Σ w_j ℓ_j ÷ Σ w_j over its n tokens: then dM/dw_j = u · (∇ℓ_j − ĝ) ÷ n, and the adjoint of the weights takes on
 ∇²(Σ ℓ_j ÷ n) u. Both come from one second backward pass, for each measure. This is the quantity of MAGIC (Ilyas and
 Engstrom 2025) with a loss that is normalised, so that the influences of a batch sum to 0: windows are compared with
-those beside them. Leaving window i out changes M by −dM/dw_i to first order; `check_influence` retrains, and says how
+those of its batch. Leaving window i out changes M by −dM/dw_i to first order; `check_influence` retrains, and says how
 far that holds.
 
 Training is replayed once with weights and moments in float64 and the model in `dtype`, and its state is kept on disk

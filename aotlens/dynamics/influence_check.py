@@ -1,4 +1,4 @@
-"""Whether influences order what retraining does, beside TracIn's, and what windows at the ends of their order do.
+"""How well influences, and TracIn's, order what retraining does; and what the most helpful and harmful windows do.
 
 TracIn (Pruthi et al. 2020) needs no second derivative: Σ over snapshots of η ∇M · ∇ℓ_i, the gradients at each snapshot.
 """
@@ -101,7 +101,7 @@ class InfluenceCheck(Result):
         return f"rank correlation with {self.found.shape[1]} retrainings without {self.drop:.0%}: {', '.join(parts)}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a subset of a measure: measure, subset, predicted, tracin, found."""
+        """Return one row per subset of a measure: measure, subset, predicted, tracin, found."""
         import pandas as pd
 
         n = self.found.shape[1]
@@ -202,7 +202,7 @@ class Removal(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a moment of a run: without, draw, step, value."""
+        """Return one row per moment of a run: without, draw, step, value."""
         import pandas as pd
 
         runs = {("nothing", 0): self.whole, ("most helpful", 0): self.without_helpful}

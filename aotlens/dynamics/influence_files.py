@@ -81,8 +81,8 @@ class InfluenceProperties(Result):
         return f"help for {self.measure} by a standard deviation of each alone: {effects}; {r_squared}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a property in a part of training: part, property, alone, its interval (alone_low, alone_high),
-        coefficient, its interval (low, high)."""
+        """Return one row per property in a part of training: part, property, alone, its interval (alone_low,
+        alone_high), coefficient, its interval (low, high)."""
         import pandas as pd
 
         rows = [
@@ -244,7 +244,7 @@ class InfluentialWindows(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a window: window, helps, influence, step, document, text."""
+        """Return one row per window: window, helps, influence, step, document, text."""
         import pandas as pd
 
         return pd.DataFrame(

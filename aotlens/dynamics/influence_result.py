@@ -93,7 +93,7 @@ class TrainingWindows(Result):
         ids."""
         start, tokens = self.starts[window], self.own(window)
         repeated = self.classes[start : start + len(tokens)] == 0
-        # The first token of a bigram that comes again belongs to what is repeated.
+        # The first token of a repeated bigram belongs to the span.
         repeated[:-1] |= repeated[1:]
         groups = itertools.groupby(zip(repeated[1:].tolist(), tokens[1:].tolist(), strict=True), lambda pair: pair[0])
         return [(again, [token for _, token in group]) for again, group in groups]
@@ -211,7 +211,7 @@ class Influence(Result):
         return float((np.abs(sums) / np.where(norms > 0, norms, 1)).max())
 
     def by_document(self) -> pd.DataFrame:
-        """Return a row a document in which windows begin: their number, and their influence on each measure without
+        """Return a row per document in which windows begin: their number, and their influence on each measure without
         step 0."""
         import pandas as pd
 
@@ -224,8 +224,8 @@ class Influence(Result):
         return frame[frame["windows"] > 0].reset_index(drop=True)
 
     def by_class(self) -> pd.DataFrame:
-        """Return a row a class of tokens (`TOKEN_CLASSES`): how many, and their influence on each measure without step
-        0."""
+        """Return a row per class of tokens (`TOKEN_CLASSES`): their number, and their influence on each measure
+        without step 0."""
         import pandas as pd
 
         later = (self.windows.steps > 0)[self.windows.of_token]
@@ -295,8 +295,8 @@ class Influence(Result):
         return rank_correlation(left, right), interval, len(common)
 
     def document_reliability(self, measure: str | None = None, *, n_splits: int = 100, seed: int = 0) -> float:
-        """Return how alike the documents' influences are in two random halves of each document's windows: the mean rank
-        correlation over `n_splits` splits, of documents with two windows or more, each window's influence as in
+        """Return how similar the documents' influences are in two random halves of each document's windows: the mean
+        rank correlation over `n_splits` splits, of documents with two windows or more, each window's influence as in
         `agreement`. With r of halves, whole documents have some 2r ÷ (1 + r); where that is near 0, `agreement` with
         another run says nothing.
 
@@ -351,7 +351,7 @@ class Influence(Result):
         return f"{len(self.windows):,} windows of {self.n_steps:,} steps; {early}"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a window: window, step, document, offset, and its influence on each measure."""
+        """Return one row per window: window, step, document, offset, and its influence on each measure."""
         import pandas as pd
 
         names = np.array(["random tokens", *self.windows.names])

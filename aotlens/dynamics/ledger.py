@@ -186,7 +186,7 @@ def integrate(between: Loss, *, n_nodes: int, tolerance: float, rounding: float 
     def over(a: float, b: float, at_a: float, at_b: float, halvings: int) -> np.ndarray:
         slopes = np.stack([between.slopes(a + (b - a) * node).numpy() for node in nodes])
         parts: np.ndarray = (b - a) * (weights @ slopes)
-        # A change that is small beside its parts is not divided by: a thousandth of them is rounding.
+        # A change that is small compared with its parts is not divided by: a thousandth of them is rounding.
         allowed = tolerance * max(abs(ends[1] - ends[0]), 1e-3 * float(np.abs(parts).sum())) * (b - a)
         if halvings == _MOST_HALVINGS or abs(at_b - at_a - parts.sum()) <= max(allowed, exact):
             return parts

@@ -92,7 +92,7 @@ class OverTraining(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the tables of all steps below each other, with columns `step` and `tokens` before their own; where the
-        results have no table, a row a step and a column a number."""
+        results have no table, a row per step and a column per number."""
         import pandas as pd
 
         tables = []

@@ -36,7 +36,7 @@ class Retrained(Result):
         return f"{ends} after {self.steps[-1]:,} steps"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row a moment: step, and each measure."""
+        """Return one row per moment: step, and each measure."""
         import pandas as pd
 
         return pd.DataFrame({"step": self.steps, **dict(zip(self.measures, self.values, strict=True))})

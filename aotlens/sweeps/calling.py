@@ -183,7 +183,7 @@ DATA = "data"
 INPUTS = ("tokens", "inputs", "windows", "images")
 LABELS = "labels"
 CORPUS = "corpus"
-#: Labels in place of next tokens, which models of images and of vectors need beside their inputs.
+#: Labels in place of next tokens, which models of images and of vectors need with their inputs.
 TARGETS = "targets"
 #: The task of in-context regression, which the model's card has.
 TASK = "task"
@@ -284,12 +284,12 @@ def call(
     inputs: Inputs | None = None,
     corpus: Corpus | None = None,
 ) -> pd.DataFrame:
-    """Run the analysis of a model, and return it as a table. Raises `ValueError` for a result that is none, and
-    whatever it raises."""
+    """Run the analysis of a model, and return it as a table. Raises `ValueError` for a result without a table,
+    and whatever it raises."""
     if name == METRICS:
         card = getattr(model, "card", None)
         if card is None or not card.metrics:
-            raise ValueError("metrics: there is no card with figures beside these weights.")
+            raise ValueError("metrics: these weights have no card with figures.")
         return as_table({key: value for key, value in card.metrics.items() if isinstance(value, numbers.Real)})
     arguments = dict(settings)
     if corpus is not None:

@@ -58,7 +58,7 @@ class Job:
         return key_of(self.identity)
 
     def described(self) -> dict[str, Any]:
-        """Return the description for the process of the cell, as JSON; `inputs` and `archive` lie beside it."""
+        """Return the description for the process of the cell, as JSON; `inputs` and `archive` lie next to it."""
         names = ("identity", "source", "analysis", "settings", "seed", "threads", "device", "corpus")
         return {name: getattr(self, name) for name in names}
 
@@ -222,7 +222,7 @@ class Store:
             archive.unlink(missing_ok=True)
 
     def table(self, keys: Iterable[str]) -> pd.DataFrame:
-        """Return one table of all that is done, a row a row of a cell's table: what the cell was, then its figures.
+        """Return one table of all that is done, the rows of every cell's table: what the cell was, then its figures.
 
         Columns that an analysis has not are missing in its rows.
         """
@@ -270,7 +270,7 @@ def _is_outcome(record: dict[str, Any], key: str) -> bool:
 
 
 def _whole_numbers_kept(frame: pd.DataFrame) -> pd.DataFrame:
-    """Whole numbers in a type that stays whole beside rows that have no such column."""
+    """Whole numbers in a type that stays whole next to rows that have no such column."""
     return frame.astype(dict.fromkeys(frame.select_dtypes("integer").columns, "Int64"))
 
 
