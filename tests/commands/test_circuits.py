@@ -132,7 +132,7 @@ def test_nothing_is_overwritten_unasked(run: Run, tmp_path: Path, command: str) 
         (["circuits", "small", "--head", "1.0", "--device", "tpu"], "device 'tpu'"),
         (["circuits", "small", "--head", "1.0", "--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
         (["spectrum", "small", "--head", "1.0", "--kind", "qk", "--rate"], "--rate: expected the OV circuit"),
-        (["composition", "small", "--mode", "Q"], "mode='Q': expected 'q', 'k' or 'v'"),
+        (["composition", "small", "--mode", "Q"], "mode='Q': expected one of 'q', 'k', 'v'"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line(run: Run, arguments: list[str], expected: str) -> None:
