@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 #: The packages of the extra `app`, by the names that they are imported by.
-NEEDED = ("brotli", "dash", "dash_ag_grid", "dash_mantine_components", "flask", "waitress")
+NEEDED = ("brotli", "dash", "dash_mantine_components", "flask", "waitress")
 
 
 def missing() -> list[str]:

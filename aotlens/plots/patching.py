@@ -48,11 +48,13 @@ def _cells(
         ]
     else:
         columns = [str(head) for head in range(values.shape[1])]
-    return matrix_map(
+    figure = matrix_map(
         values, rows, columns, quantity=quantity, theme=theme,
         row_title="head" if share.ndim == 3 else "layer",
         column_title="head" if share.ndim == 2 and "head" in result.axes else result.axes[-1],
     )  # fmt: skip
+    # In one line it would be longer than a low figure is high.
+    return figure.update_traces(colorbar_title_text=quantity.replace(" of ", " of<br>"))
 
 
 def attribution_points(result: Attribution, shown: str = "check", *, theme: Theme = "light") -> go.Figure:

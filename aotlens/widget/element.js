@@ -4,12 +4,12 @@ import { Heads, NOTHING } from "./chosen.js";
 import { make } from "./drawing.js";
 import { LargeMap } from "./large.js";
 import { Maps, inflate, unpack } from "./maps.js";
-import { Grid, Ranking, Strip } from "./parts.js";
+import { Chips, Grid, Ranking, Strip } from "./parts.js";
 
 // <aotlens-heads data-packed="…">, or `show(header, steps, visible)`. It says in its dataset what is shown, and tells of it
 // by the event `heads`.
 export class HeadsElement extends HTMLElement {
-  static parts = { Heads, Maps, Strip, Grid, LargeMap, Ranking };
+  static parts = { Heads, Maps, Chips, Strip, Grid, LargeMap, Ranking };
 
   connectedCallback() {
     this.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take arrow keys and Escape for its own

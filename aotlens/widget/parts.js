@@ -2,8 +2,8 @@
 
 import { STEPS, differs, make, same, within } from "./drawing.js";
 
-// The tokens, or patches over their picture: shaded by the shown token's row or column; a click locks one.
-export class Strip {
+// Tokens that somebody else has drawn and shaded: pointing at one and locking it are one with the maps. Arrow keys move.
+export class Chips {
   constructor(box, heads) {
     Object.assign(this, { box, heads });
     const chipOf = ({ target }) => target.closest?.(".chip");
@@ -13,20 +13,47 @@ export class Strip {
     for (const left of ["pointerleave", "focusout"]) box.addEventListener(left, () => heads.point());
     box.addEventListener("click", (event) => chipOf(event) && heads.lock(Number(chipOf(event).dataset.position)));
     box.addEventListener("keydown", (event) => {
-      const here = chipOf(event) && Number(chipOf(event).dataset.position), last = heads.maps?.n - 1;
+      const { chips } = this, here = chips.indexOf(chipOf(event)), last = chips.length - 1;
       const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: last }[event.key];
       if (event.key === "Escape") heads.release();
-      if (to === undefined || to < 0 || to > last) return;
+      if (here < 0 || !chips[to]) return;
       event.preventDefault();
-      this.chips.forEach((chip, position) => (chip.tabIndex = position === to ? 0 : -1));
-      this.chips[to].focus();
+      chips.forEach((chip, position) => (chip.tabIndex = position === to ? 0 : -1));
+      chips[to].focus();
     });
+  }
+
+  get chips() {
+    return [...this.box.querySelectorAll(".chip")];
+  }
+
+  draw() {
+    for (const chip of this.chips) this.mark(chip, Number(chip.dataset.position));
+  }
+
+  // Marks what is pointed at and locked; `look` is what else a chip shows. Returns whether any of it is news.
+  mark(chip, position, ...look) {
+    const { shownPosition, position: locked, shownCell, direction } = this.heads;
+    const isHere = position === shownPosition, isLocked = position === locked, isKey = shownCell?.[direction === "to" ? 1 : 0] === position;
+    if (!differs(chip, isHere, isLocked, isKey, ...look)) return false;
+    for (const [name, on] of [["chip-here", isHere], ["chip-locked", isLocked], ["chip-key", isKey]]) chip.classList.toggle(name, on);
+    chip.setAttribute("aria-pressed", String(isLocked));
+    return true;
+  }
+}
+
+// The tokens, or patches over their picture: shaded by the shown token's row or column; a click locks one.
+export class Strip extends Chips {
+  tokens = [];
+
+  get chips() {
+    return this.tokens;
   }
 
   fill() {
     const { maps } = this.heads, { strip } = maps ?? {};
     this.maps = maps;
-    this.chips = (maps?.tokens ?? []).map((text, position) => {
+    this.tokens = (maps?.tokens ?? []).map((text, position) => {
       const chip = make("button", { type: "button", className: "chip", title: maps.titles[position], tabIndex: position ? -1 : 0 });
       chip.classList.toggle("chip-space", maps.spaces.includes(position));
       chip.textContent = strip && position >= strip.n_before ? "" : text;
@@ -52,13 +79,11 @@ export class Strip {
     const top = values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.chips.forEach((chip, position) => {
       const value = values[position], share = top && Number.isFinite(value) ? value / top : 0, other = to ? position : here;
-      const isKey = Boolean(heads.shownCell) && position === heads.shownCell[to ? 1 : 0], heat = `${(100 * Math.abs(share)).toFixed(0)}%`;
+      const heat = `${(100 * Math.abs(share)).toFixed(0)}%`;
       const text = Math.abs(share) < 0.04 ? "" : value.toFixed(Math.min(2, maps.decimals(layer, head, other))).replace(/^(-?)0\./, "$1.");
-      if (!differs(chip, heat, text, share < 0, position === here, position === heads.position, isKey)) return;
+      if (!this.mark(chip, position, heat, text, share < 0)) return;
       chip.style.setProperty("--heat", heat);
-      for (const [name, on] of [["chip-negative", share < 0], ["chip-here", position === here], ["chip-locked", position === heads.position], ["chip-key", isKey]])
-        chip.classList.toggle(name, on);
-      chip.setAttribute("aria-pressed", String(position === heads.position));
+      chip.classList.toggle("chip-negative", share < 0);
       if (text) chip.dataset.value = text;
       else delete chip.dataset.value;
     });

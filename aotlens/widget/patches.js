@@ -1,7 +1,7 @@
 // Maps of patches over images, for the app (patches.py).
 
 import { Heads } from "./chosen.js";
-import { CanvasPen, STEPS, SvgPen, make, same, within } from "./drawing.js";
+import { STEPS, make, pictureOf, same, within } from "./drawing.js";
 import { HeadsElement } from "./element.js";
 import { Maps, unpack } from "./maps.js";
 
@@ -223,25 +223,25 @@ class PatchGrid {
   async file(format) {
     const { heads, box } = this, { maps } = heads, [layer] = heads.head, side = 84, look = getComputedStyle(box);
     const [width, height] = [46 + maps.images * (side + 2), 34 + maps.heads * (side + 2)], ink = look.getPropertyValue("--ink");
-    const canvas = make("canvas"), pen = format === "svg" ? new SvgPen(width, height) : new CanvasPen(canvas, width, height, 2);
     const name = [maps.name, `layer ${layer}`, heads.weighted ? "value-weighted" : "attention"].join(" · ");
-    pen.rect(0, 0, width, height, { fill: look.getPropertyValue("--surface") });
-    pen.text(`${name} · query: ${maps.queryName(heads.query)}`, 8, 16, { fill: ink, size: 13 });
-    heads.rows.forEach((head, row) => {
-      pen.text(`${layer}.${head}`, 8, 30 + (row + 0.5) * (side + 2), { fill: ink });
-      for (let image = 0; image < maps.images; image++) {
-        const values = maps.attention([layer, head], image, heads.query, heads.weighted), place = [40 + image * (side + 2), 30 + row * (side + 2), side];
-        pen.image(maps.photo(image, true), [0, 0, maps.size[0]], ...place);
-        if (values) pen.image(cover(maps, make("canvas"), values), [0, 0, maps.columns], ...place);
-      }
+    const content = await pictureOf(format, width, height, look.getPropertyValue("--surface"), (pen) => {
+      pen.text(`${name} · query: ${maps.queryName(heads.query)}`, 8, 16, { fill: ink, size: 13 });
+      heads.rows.forEach((head, row) => {
+        pen.text(`${layer}.${head}`, 8, 30 + (row + 0.5) * (side + 2), { fill: ink });
+        for (let image = 0; image < maps.images; image++) {
+          const values = maps.attention([layer, head], image, heads.query, heads.weighted);
+          drawOver(pen, maps, image, values, 40 + image * (side + 2), 30 + row * (side + 2), side);
+        }
+      });
     });
-    return { name, content: await contentOf(pen, canvas) };
+    return { name, content };
   }
 }
 
-async function contentOf(pen, canvas) {
-  if (pen instanceof SvgPen) return new Blob([String(pen)], { type: "image/svg+xml" });
-  return new Promise((done) => canvas.toBlob(done));
+// An image in a picture for a file, and numbers of its patches over it.
+function drawOver(pen, maps, image, values, ...place) {
+  pen.image(maps.photo(image, true), [0, 0, maps.size[0]], ...place);
+  if (values) pen.image(cover(maps, make("canvas"), values), [0, 0, maps.columns], ...place);
 }
 
 // One image: its patches, of which one may be the query, and the maps of one head beside it; below, the numbers of the
@@ -357,11 +357,8 @@ class SignedMap {
   }
 
   async file(format) {
-    const { maps, added } = this.heads, side = 392, canvas = make("canvas"), name = `${maps.name} · what patches add to ${added.name}`;
-    const pen = format === "svg" ? new SvgPen(side, side) : new CanvasPen(canvas, side, side, 1);
-    pen.image(maps.photo(added.image, true), [0, 0, maps.size[0]], 0, 0, side);
-    pen.image(cover(maps, make("canvas"), added.patches), [0, 0, maps.columns], 0, 0, side);
-    return { name, content: await contentOf(pen, canvas) };
+    const { maps, added } = this.heads, side = 392, name = `${maps.name} · what patches add to ${added.name}`;
+    return { name, content: await pictureOf(format, side, side, "none", (pen) => drawOver(pen, maps, added.image, added.patches, 0, 0, side)) };
   }
 }
 

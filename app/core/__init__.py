@@ -4,7 +4,6 @@ settings.py    every limit in one place
 address.py     what an address says: one declaration of fields, from which it is read, written and linked
 links.py       addresses of other pages, by name
 address_checks.py  what it names, held against what there is
-parameters.py  numbers that sliders set and addresses remember
 reading.py     files of drives that may stop answering
 catalog.py     which checkpoints there are; each model loaded once
 inference.py   text -> tokens -> patterns and logits; exclusive use of a model

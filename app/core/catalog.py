@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aotlens.checkpoints import CheckpointError, CheckpointInfo, list_checkpoints
 from aotlens.checkpoints.reading import snapshot_info
+from aotlens.views.family import reads_tokens
 from aotlens.views.regression import regresses
 from app.core.cache import Cache, Memory
 from app.core.errors import RequestError
@@ -136,7 +137,7 @@ class Catalog:
     @staticmethod
     def reads_text(info: CheckpointInfo) -> bool:
         """Return whether the Heads page can show it: text, symbols, or ids where it has no tokenizer."""
-        return info.problem is None and info.model.get("read_in", "tokens") == "tokens"
+        return info.problem is None and reads_tokens(info)
 
     @staticmethod
     def reads_images(info: CheckpointInfo) -> bool:

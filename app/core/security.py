@@ -31,7 +31,7 @@ _HEADERS = {
 def content_security_policy(script_hashes: Sequence[str]) -> str:
     """Return the policy of every page: nothing from elsewhere, no inline script but those hashed, no eval.
 
-    Mantine, plotly and ag-grid write style attributes and style elements, so styles need 'unsafe-inline'. Images may
+    Mantine and plotly write style attributes and style elements, so styles need 'unsafe-inline'. Images may
     be data: (thumbnails) and blob: (plotly's export).
     """
     rules = {

@@ -11,9 +11,8 @@ from aotlens.plots import describe, glyphs
 from aotlens.plots.atlas import column_help, column_title
 from aotlens.views import atlas as views
 from aotlens.views.atlas import AtlasParameters
-from app.shell import tables
 from app.shell.arrange import Columns, Form, Linked, Rows, Tabs, link
-from app.shell.tables import mark, number_text, pick, value_table
+from app.shell.tables import link_cell, mark, number_text, pick, value_table
 from app.shell.view_page import view_page
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def listed_heads(params: AtlasParameters, found: FoundHeads) -> list[dict[str, A
     numbers = {name for name in listed if frame[name].dtype.kind in "fiu"}
     columns = [("head", "Layer and head; click one for its summary", "mono")]
     for name in listed:
-        columns.append((column_title(name), column_help(name, sentences), "number" if name in numbers else ""))
+        columns.append((column_title(name), column_help(name, sentences), "number" if name in numbers else "sentence"))
 
     def cell(row: dict[str, Any], name: str) -> str:
         if name in numbers:
@@ -76,7 +75,7 @@ def passages(params: AtlasParameters, summary: HeadSummary) -> list[dict[str, An
     rows = []
     for example, strings, prompt in zip(summary.examples, summary.strings, summary.prompts, strict=True):
         place = {"checkpoint": params.checkpoint, "text": prompt, "head": summary.head, "position": example.query}
-        there = tables.link("open", "The text up to the query, on the page Heads", "heads", **place) if prompt else ""
+        there = link_cell("open", "The text up to the query, on the page Heads", "heads", **place) if prompt else ""
         rows.append([f"{example.away:.2f}", list(_pieces(example, strings)), there])
     columns = [("away", "Attention away from the start token", "number"), ("passage", "", "sentence"), ("", "", "")]
     return [value_table(columns, rows)] if rows else []
@@ -154,8 +153,8 @@ def _partners(params: AtlasParameters, summary: HeadSummary) -> list[dict[str, A
         partner = (row.layer, row.head)
         earlier, later = (partner, summary.head) if row.relation == "reads" else (summary.head, partner)
         place = {"left" if row.mode in "qv" else "right": head_name(earlier), "kind": "ov" if row.mode == "v" else "qk"}
-        circuit = tables.link("circuit", f"The circuit of {head_name(later)} through {head_name(earlier)}", "circuits",
-                       checkpoint=params.checkpoint, head=later, **place)  # fmt: skip
+        circuit = link_cell("circuit", f"The circuit of {head_name(later)} through {head_name(earlier)}", "circuits",
+                            checkpoint=params.checkpoint, head=later, **place)  # fmt: skip
         rows.append([row.relation, _head(partner), MODES[row.mode], number_text(row.z, ".1f"), circuit])
     columns = [("", "", ""), ("head", "", "mono"), ("by its", "The later head's input", ""), ("z", "", "number")]
     return [value_table([*columns, ("", "", "")], rows)] if rows else []
@@ -169,14 +168,14 @@ def _steps(params: AtlasParameters, steps: InductionSteps) -> list[dict[str, Any
     found = f"induction_random >= {circuit.threshold}"
     text = {**here, "text": params.text, "head": head}
     links = [
-        [tables.link("Open the heads", "", "atlas", **own, where=found, y="copying")],
-        [tables.link("Open the text", "", "heads", **text, position=steps.query)],
-        [tables.link("Open its copying", "", "circuits", **here, head=head, kind="ov", beside="copying")],
-        [tables.link("Open the composition", "", "circuits", **here, head=head, view="composition"), " · ",
-         tables.link(f"The summary of {before}", "", "atlas", **own, head=steps.previous, tab="head")],
-        [tables.link("Open the circuit", "", "circuits", **here, head=head, kind="qk", right=before)],
-        [tables.link("Ablate the heads", "", "heads", **text, off=circuit.heads, tab="loss"), " · ",
-         tables.link("Open the paths", "", "paths", **here, without=head_name(head), through=head, beside="without")],
+        [link_cell("Open the heads", "", "atlas", **own, where=found, y="copying")],
+        [link_cell("Open the text", "", "heads", **text, position=steps.query)],
+        [link_cell("Open its copying", "", "circuits", **here, head=head, kind="ov", beside="copying")],
+        [link_cell("Open the composition", "", "circuits", **here, head=head, view="composition"), " · ",
+         link_cell(f"The summary of {before}", "", "atlas", **own, head=steps.previous, tab="head")],
+        [link_cell("Open the circuit", "", "circuits", **here, head=head, kind="qk", right=before)],
+        [link_cell("Ablate the heads", "", "heads", **text, off=circuit.heads, tab="loss"), " · ",
+         link_cell("Open the paths", "", "paths", **here, without=head_name(head), through=head, beside="without")],
     ]  # fmt: skip
     rows = [
         [f"{number}. {step}", [f"{look} {finding} ", *each]]
@@ -222,7 +221,7 @@ PAGE = view_page(
             "heads": ("All heads", Columns(
                 Linked(views.HEADS, over=("where",), lines=listed_heads),
                 Linked(views.SCORES, size="fill", over=("y", "x"), reads=("where",), captioned=False),
-                widths="minmax(0, 1.5fr) minmax(0, 1fr)",
+                widths="minmax(0, 2.2fr) minmax(0, 1fr)",
             )),
             "head": ("One head", Columns(
                 Rows(

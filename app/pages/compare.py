@@ -13,7 +13,7 @@ from app.core import Core
 from app.core.examples import EXAMPLES, FIRST
 from app.shell.arrange import Columns, Form, Matrix, Preset, Rows, Tabs
 from app.shell.pair_maps import PairList, PairMaps, Strips, of_runs
-from app.shell.token_strip import token_strip
+from app.shell.tables import chips
 from app.shell.view_page import view_page
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def strips(params: CompareParameters, result: ComparedLosses) -> dict[str, list[
     """Return one strip of differences; a strip of losses for each side if they have different tokens."""
     if result.difference is None:
         return {
-            "left": token_strip(None, result.left_tokens, result.left.tolist()),
-            "right": token_strip(None, result.right_tokens, result.right.tolist()),
+            "left": [chips(result.left_tokens, result.left.tolist())],
+            "right": [chips(result.right_tokens, result.right.tolist())],
         }
     tips = [
         f"loss {left:.3f} at the left, {right:.3f} at the right, {right - left:+.3f} nats".replace("-", "−")
@@ -43,7 +43,7 @@ def strips(params: CompareParameters, result: ComparedLosses) -> dict[str, list[
         else "no loss"
         for left, right in zip(result.left, result.right, strict=True)
     ]
-    return {"left": token_strip(None, result.left_tokens, result.difference.tolist(), tips=tips)}
+    return {"left": [chips(result.left_tokens, result.difference.tolist(), tips)]}
 
 
 def of_pairs(params: CompareParameters, result: HeadMatching) -> Mapping[str, Any]:

@@ -14,14 +14,13 @@ static.py      scripts and styles, served by list, with fingerprints
 ids.py         ids of a page, and of the parts of a panel, a graph, a table
 panel.py       title, explanation, maximise, export menu, notice, content; tabs of panels
 python.py      lines that give a view's numbers in a notebook
-tables.py      columns and options of dash-ag-grid tables
+tables.py      tables of values, tokens and their cells
 score_lines.py the largest pairs of paths of a score, as a table with links to heads' maps
 maps.py        answers of routes that give maps of heads
 graph.py       the one dcc.Graph configuration
 notices.py     errors and empty states
 own_texts.py   upload, paste and delete a user's texts next to a choice of texts
 prompt.py      which checkpoint, which text
-choices.py     searchable choices of tokens, and the head picker
-token_strip.py tokens as chips
+choices.py     searchable choices of tokens
 static/        scripts and styles of all that
 """

@@ -31,13 +31,10 @@ _INDEX = """<!DOCTYPE html>
     </head>
     <body>
         {{%app_entry%}}
-        <footer>{{%config%}}<template class="dash" {{%grid%}}>{{%scripts%}}{{%renderer%}}</template>{scripts}</footer>
+        <footer>{{%config%}}<template class="dash">{{%scripts%}}{{%renderer%}}</template>{scripts}</footer>
     </body>
 </html>
 """
-
-
-_GRID = "/dash_ag_grid/"
 
 
 class App(Dash):
@@ -82,14 +79,12 @@ class App(Dash):
         self._first = first
 
     def interpolate_index(self, *, scripts: str = "", app_entry: str = "", **parts: str) -> str:
-        """Write Dash's own, with the first picture before what Dash draws, and ag-grid kept for the first table."""
+        """Write Dash's own, with the first picture before what Dash draws."""
         tags: list[str] = re.findall(r'<script src="[^"]+"></script>', scripts)
-        grid = next((tag for tag in tags if _GRID in tag), "")
         preload = '<link rel="preload" as="script" fetchpriority="low" href="{}">'
-        html = super().interpolate_index(scripts=scripts.replace(grid, ""), app_entry="{%app_entry%}", **parts)
+        html = super().interpolate_index(scripts=scripts, app_entry="{%app_entry%}", **parts)
         late = {
-            "preloads": "\n        ".join(preload.format(_source(tag)) for tag in tags if tag != grid),
-            "grid": f'data-grid="{_source(grid)}"' if grid else "",
+            "preloads": "\n        ".join(preload.format(_source(tag)) for tag in tags),
             "app_entry": self._first() + app_entry,  # last, since it holds what somebody typed
         }
         for name, content in late.items():

@@ -27,8 +27,8 @@ from app.shell.page_links import PageLink as PageLink
 from app.shell.page_links import Preset as Preset
 from app.shell.page_links import link as link
 from app.shell.props import Props, props, stores
-from app.shell.tables import grid, value_tables
-from app.shell.views import FILES, Own, drawn_of, start_bar
+from app.shell.tables import first_rows, value_tables
+from app.shell.views import FILES, Own, start_bar
 
 #: The width of a form next to panels.
 FORM_WIDTHS = "245px minmax(0, 1fr)"
@@ -118,26 +118,34 @@ class Panel:
     @property
     def exports(self) -> Sequence[str]:
         """The kinds of files that the panel saves."""
-        usual = (*FILES, "json") if self.pictured else ("csv", "json", "python")
-        return (*self.saves, *usual)
+        return (*self.saves, *((*FILES, "json") if self.pictured else ("csv", "json", "python")))
 
     def drawn(self, id: str) -> View | Own | None:
         """Return what `show_views` draws; None if the panel draws itself."""
-        usual = drawn_of(self.view)
         box = props("className", box=ids.box(ids.graph(id))) if self.view.slow and self.pictured else {}
-        if not self.worded and not box:
-            return usual
-        parts, draw = (usual.parts, usual.draw) if isinstance(usual, Own) else (("figure", "caption"), None)
+        lines = stores(lines=ids.drawn(f"{id}-lines")) if self.tabled else {}
+        if not (self.worded or box or lines):
+            return self.view
 
         def with_words(values: Any, result: Any) -> dict[str, Any]:
             sized = {"box": self.class_name} if box else {}
-            return self.words(values, result) | sized | ({} if draw is None else draw(values, result))
+            return self.words(values, result) | sized | (self._listed(values, result) if lines else {})
 
         return Own(
-            view=self.view, draw=with_words, parts=(*parts, *self.worded), outputs=box,
+            view=self.view, draw=with_words, outputs=box | lines,
+            parts=(*(["figure"] if self.pictured else []), "caption", *self.worded),
             empty=self.unnamed | ({"box": "hidden"} if box else {}),
             reads=lambda values: [note(values) for note in self.notes],
         )  # fmt: skip
+
+    @property
+    def tabled(self) -> bool:
+        """Whether the panel has tables."""
+        return self.view.listed
+
+    def _listed(self, values: Any, result: Any) -> dict[str, Any]:
+        table, left = first_rows(self.view.frame(result), "rest" if self.pictured else "fill")
+        return {"lines": [table], "caption": f"{self.view.caption(values, result)}{left}"}
 
     @property
     def worded(self) -> tuple[str, ...]:
@@ -162,7 +170,6 @@ class Panel:
             self.caption(id),
             *([html.Div(id=ids.body(id), className="caption", role="status")] if "body" in self.worded else []),
             *self.figure(id),
-            *([grid(ids.table(id), key="row", height=300)] if self.view.listed else []),
         ]
 
     def caption(self, id: str) -> Any:
@@ -170,8 +177,14 @@ class Panel:
         return caption(id) if self.captioned else html.Div(caption(id), hidden=True)
 
     def figure(self, id: str) -> list[Any]:
-        """Lay out the figure, and what is drawn with it."""
-        return [figure(id, self.class_name)] if self.pictured else []
+        """Lay out the figure, and the tables below it."""
+        tables = [value_tables(f"{id}-lines", self.view.title, self.beside)] if self.tabled else []
+        return [*([figure(id, self.class_name)] if self.pictured else []), *tables]
+
+    @property
+    def beside(self) -> str:
+        """The class of two tables next to each other; nothing if they are below each other."""
+        return ""
 
     @property
     def class_name(self) -> str:
@@ -208,6 +221,14 @@ class Linked(Panel):
     def pictured(self) -> bool:
         return self.view.pictured and not self.alone
 
+    @property
+    def tabled(self) -> bool:
+        return self.lines is not None
+
+    @property
+    def beside(self) -> str:
+        return "two" if self.pairs else ""
+
     def drawn(self, id: str) -> Own:
         lines = stores(lines=ids.drawn(f"{id}-lines")) if self.lines else {}
         picture = [self._picture] if self._picture else []
@@ -233,10 +254,6 @@ class Linked(Panel):
 
     def caption(self, id: str) -> Any:
         return caption(id)  # which says what is missing
-
-    def figure(self, id: str) -> list[Any]:
-        tables = [value_tables(f"{id}-lines", self.view.title, "two" if self.pairs else "")] if self.lines else []
-        return [*super().figure(id), *tables]
 
 
 @dataclass(frozen=True)
@@ -291,17 +308,6 @@ def facts_of(panel: Panel, id: str) -> Props:
 def facts_store(panel: Panel, id: str) -> list[dcc.Store]:
     """Lay out the store of a panel's facts, if it has some."""
     return [] if panel.facts is None else [dcc.Store(id=ids.facts(id))]
-
-
-@dataclass(frozen=True)
-class Custom:
-    """A panel of the page's own, for a script of the page: `draw` lays it out on an `app.shell.view_laid.Laid`."""
-
-    draw: Callable[[Any], Any]
-
-    def lay(self, page: Layout) -> Any:
-        """Lay the panel out."""
-        return self.draw(page)
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,6 @@ log = logging.getLogger("aotlens.app")
 _PARTS: Mapping[str, tuple[Callable[[str], str], str]] = {
     "figure": (ids.graph, "figure"),
     "matrix": (lambda panel: ids.drawn(ids.matrix(panel)), "data"),
-    "rows": (ids.table, "rowData"),
-    "columns": (ids.table, "columnDefs"),
     "body": (ids.body, "children"),
     "caption": (ids.caption, "children"),
     "title": (ids.title, "children"),
@@ -51,7 +49,7 @@ _PARTS: Mapping[str, tuple[Callable[[str], str], str]] = {
 }
 
 #: The value of an output when there is nothing to show, by its property; any other stays as it is.
-_EMPTY: Mapping[str, Any] = {"children": None, "data": None, "figure": EMPTY, "rowData": [], "columnDefs": []}
+_EMPTY: Mapping[str, Any] = {"children": None, "data": None, "figure": EMPTY}
 
 #: The answer by the names of outputs.
 Answer = dict[str, Any] | None
@@ -60,8 +58,7 @@ T = TypeVar("T")
 
 
 def part(panel: str, name: str, **rest: Any) -> Output:
-    """Return a panel's part as an output: figure, matrix, rows, columns, body, caption, title, explanation or
-    notice."""
+    """Return a panel's part as an output: figure, matrix, body, caption, title, explanation or notice."""
     make_id, prop = _PARTS[name]
     return Output(make_id(panel), prop, **rest)
 
@@ -95,10 +92,9 @@ class _Guarded:
 
     def __init__(
         self, app: App, callback: Callable[..., Answer], *, panel: str, inputs: Props, state: Props | None = None,
-        reads: Mapping[str, Callable[[Any], Any]] | None = None, parts: Sequence[str] = (),
-        output: Props | None = None, empty: Mapping[str, Any] | None = None,
+        parts: Sequence[str] = (), output: Props | None = None, empty: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        self.app, self.callback, self.panel, self.reads = app, callback, panel, reads or {}
+        self.app, self.callback, self.panel = app, callback, panel
         self.inputs, self.state = as_role(Input, inputs), as_role(State, state)
         self.outputs = {name: part(panel, name) for name in parts} | as_role(Output, output)
         misnamed = set(empty or {}) - set(self.outputs)
@@ -122,8 +118,7 @@ class _Guarded:
         return {"notice": problem, **(self.nothing if answer is None else answer)}, answer is not None
 
     def _run(self, values: dict[str, Any]) -> dict[str, Any]:
-        read = {name: reader(values[name]) for name, reader in self.reads.items()}
-        answer = None if None in read.values() else self.callback(**{**values, **read})
+        answer = self.callback(**values)
         if answer is None:
             return self.nothing
         unknown = answer.keys() - {*self.outputs, "notice"}
@@ -140,7 +135,6 @@ def guarded(
     panel: str,
     inputs: Props,
     state: Props | None = None,
-    reads: Mapping[str, Callable[[Any], Any]] | None = None,
     parts: Sequence[str] = (),
     output: Props | None = None,
     empty: Mapping[str, Any] | None = None,
@@ -149,7 +143,6 @@ def guarded(
 ) -> Callable[[Callable[..., Answer]], Callable[..., dict[str, Any]]]:
     """Return a callback whose errors are said in `panel`; `shares_notice` where other callbacks speak there, too.
 
-    `reads` makes of inputs what they mean; where that is None, there is nothing to show, and the callback isn't called.
     A theme that nobody has chosen yet is light.
     """
     # A panel that is asked for when it is seen has nothing to answer before that.
@@ -157,7 +150,7 @@ def guarded(
 
     def decorate(callback: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
         guard = _Guarded(
-            app, callback, panel=panel, inputs=inputs, state=state, reads=reads, parts=parts, output=output, empty=empty
+            app, callback, panel=panel, inputs=inputs, state=state, parts=parts, output=output, empty=empty
         )
 
         @app.callback(

@@ -1,14 +1,12 @@
-"""Searchable choices of tokens (or positions, directions), the head picker, and switches of heads."""
+"""Searchable choices of tokens (or positions, directions)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import dash_mantine_components as dmc
-from dash import html
 
 from app.core.labels import Labels
-from app.shell.drawn import drawn
 
 #: The server has searched already; static/shell.js has the function.
 _FILTER = {"function": "keepAll"}
@@ -40,21 +38,3 @@ def some_of(id: str, label: str, placeholder: str, most: int) -> dmc.MultiSelect
 def options(labels: Labels, indices: Iterable[int]) -> list[dict[str, str]]:
     """Return options: each index once, in the given order."""
     return [{"value": str(index), "label": labels.shown(index)} for index in dict.fromkeys(indices)]
-
-
-def head_picker(id: str, store: str) -> html.Div:
-    """Return a place for the buttons of all heads, which the script draws from the store `ids.drawn(id)`.
-
-    static/head_picker.js puts the head that is picked, [layer, head], into `store`; the page's script marks the
-    head that is shown (`aotlens.showHead`).
-    """
-    return drawn(id, "pick-heads", "Heads", **{"data-store": store})
-
-
-def head_switches(id: str, store: str) -> html.Div:
-    """Return a place for a switch for each head, which static/view_page.js draws.
-
-    A click ablates a head, or restores it: static/head_switches.js puts those that are ablated, [[layer, head], …] in
-    order, into `store`.
-    """
-    return drawn(id, "switch-heads", "Heads to ablate", **{"data-switches": store})

@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 from dash import html
 
 from app.shell import ids
-from app.shell.choices import head_picker
 
 
 def labelled(label: str, control: Any, *, size: str = "sm") -> html.Div:
@@ -54,14 +53,3 @@ def slider(
         ],
         className="slider",
     )  # fmt: skip
-
-
-def head_choice(picker: str, store: str) -> html.Div:
-    """Return a head picker with its label."""
-    return labelled("Head (layer.head)", head_picker(picker, store))
-
-
-def link_button(id: str, text: str, href: str, *, hidden: bool = False) -> html.A:
-    """Return a link to another page."""
-    look = "page-link hidden" if hidden else "page-link"
-    return html.A(text, id=id, href=href, className=look, **{"data-in-app": ""})

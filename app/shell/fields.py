@@ -28,8 +28,9 @@ from aotlens.views.kinds import (
 )
 from app.core import address, address_checks
 from app.core.address_checks import Check
-from app.shell.choices import head_switches, one_of, some_of
-from app.shell.controls import head_choice, labelled, segments, slider, switch_of
+from app.shell.choices import one_of, some_of
+from app.shell.controls import labelled, segments, slider, switch_of
+from app.shell.panel import QUIET
 from app.shell.props import components
 
 #: The largest number of characters of a head, a row or an option in an address.
@@ -103,14 +104,21 @@ def is_picked_head(parameter: Parameter) -> bool:
 
 
 def head_buttons(id: str, parameter: HeadParameter, value: Any) -> html.Div:
-    """Lay out a form's choice of a head, or of several ones to ablate: buttons, and the store that holds it."""
+    """Lay out a form's choice of a head, or of several ones to ablate: buttons, which
+    static/head_buttons.js draws, and the store that holds it."""
     store = dcc.Store(id=id, data=list(map(list, value or ())) if parameter.several else list(value or parameter.first))
     if not parameter.several:
-        return html.Div([store, head_choice(f"{id}-heads", id)])
-    switches = html.Div(head_switches(f"{id}-heads", id), className="switches-box")
+        picker = _buttons(id, "pick-heads", "Heads")
+        return html.Div([store, labelled("Head (layer.head)", picker)])
+    switches = html.Div(_buttons(id, "switch-heads", "Heads to ablate"))
     name = html.Span(parameter.label.partition(",")[0], id=f"{id}-label", className="field-label field-label-xs")
     summary = html.Summary(html.Span(id=f"{id}-line"), **{"aria-labelledby": f"{id}-label {id}-line"})
     return html.Div([name, store, html.Details([summary, switches], className="heads-off popover")])
+
+
+def _buttons(id: str, class_name: str, label: str) -> html.Div:
+    named = {"aria-label": label, "data-store": id}
+    return html.Div(id=f"{id}-heads", className=class_name, role="group", **named, **QUIET)
 
 
 def property_of(parameter: Parameter) -> str:

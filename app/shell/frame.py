@@ -103,7 +103,7 @@ def _connection() -> html.Div:
                     "Its server has stopped or can't be reached. Once it runs again, this page goes on where it was.",
                 ]
             ),
-            html.Button("Try again", className="connection-again"),
+            html.Button("Try again", className="plain-button"),
         ],
         id=ids.CONNECTION,
         className="connection",
@@ -117,7 +117,7 @@ def _signed_out() -> html.Div:
     return html.Div(
         [
             html.Span([html.Strong("You are signed out. "), "The app has been started again since you signed in."]),
-            html.A("Sign in", href="/sign-in", className="connection-again"),
+            html.A("Sign in", href="/sign-in", className="plain-button"),
         ],
         id=ids.SIGNED_OUT,
         className="connection",

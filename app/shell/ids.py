@@ -53,13 +53,8 @@ def graph(panel: str) -> str:
     return f"{panel}-graph"
 
 
-def table(panel: str) -> str:
-    """Return a panel's one table."""
-    return f"{panel}-table"
-
-
 def body(panel: str) -> str:
-    """Name the part of a panel that a callback fills, where that is neither a figure nor a table."""
+    """Name the part of a panel that a callback fills, where that is no figure."""
     return f"{panel}-body"
 
 

@@ -1,4 +1,4 @@
-"""Panel kinds in which the browser moves by itself: maps of all heads, and figures with a frame for each step."""
+"""Panels in which the browser moves by itself: maps of all heads, figures with a frame for each step, a page's own."""
 
 from __future__ import annotations
 
@@ -98,3 +98,14 @@ class HeadMaps:
     def lay(self, page: Layout) -> html.Div:
         """Lay both panels out."""
         return html.Div([panel.lay(page) for panel in self.parts], className="head-maps")
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A panel of the page's own, for a script of the page: `draw` lays it out on an `app.shell.view_laid.Laid`."""
+
+    draw: Callable[[Any], Any]
+
+    def lay(self, page: Layout) -> Any:
+        """Lay the panel out."""
+        return self.draw(page)

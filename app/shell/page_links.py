@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dash import html
+
 
 @dataclass(frozen=True)
 class PageLink:
@@ -34,6 +36,14 @@ def link(
     """Return a link to another page, with these fields of this page, fields that the server `answers` for the page's
     parameters, and fields with one value always."""
     return PageLink(words, page, fields, tuple(always.items()), when, tuple((answers or {}).items()))
+
+
+def leading(words: str, href: str, *, id: str = "", hidden: bool = False) -> html.A:
+    """Return the element of a link to another page."""
+    named = {"id": id} if id else {}
+    return html.A(
+        words, href=href, className="page-link hidden" if hidden else "page-link", **named, **{"data-in-app": ""}
+    )
 
 
 @dataclass(frozen=True)

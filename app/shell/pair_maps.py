@@ -18,11 +18,12 @@ from app.shell import ids
 from app.shell.app import App
 from app.shell.arrange import Layout, Panel, facts_of, facts_store
 from app.shell.browser import Browser
-from app.shell.drawn import drawn
 from app.shell.graph import caption
 from app.shell.maps import answered
+from app.shell.page_links import leading
 from app.shell.panel import QUIET
 from app.shell.props import stores
+from app.shell.tables import value_tables
 from app.shell.views import FILES, Own
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class _Map(Panel):
 
     def lay(self, page: Layout) -> html.Section:
         id = page.panel_id(self)
-        link = html.A("On Heads", id=f"{id}-open", href="/heads", className="page-link", **{"data-in-app": ""})
+        link = leading("On Heads", "/heads", id=f"{id}-open")
         canvas = html.Div(id=f"{id}-canvas", className="large", **{"data-side": self.view.name, **QUIET})
         return page.frame(self, [caption(id), canvas], links=[link] if self.controls else [])
 
@@ -135,7 +136,7 @@ class Strips(Panel):
 
     _: KW_ONLY
     strips: Callable[[Any, Any], Mapping[str, list[Any]]]
-    """`strips(params, result)`: by side, the tokens (`app.shell.token_strip`)."""
+    """`strips(params, result)`: by side, the tokens (`app.shell.tables.chips`)."""
 
     def drawn(self, id: str) -> Own:
         def says(params: Any, result: Any) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class Strips(Panel):
 
     def figure(self, id: str) -> list[Any]:
         names = {"left": "Tokens", "right": "Tokens at the right"}
-        return [drawn(f"{id}-{side}", "strip", names[side], **{"data-side": side}) for side in SIDES]
+        return [value_tables(f"{id}-{side}", names[side], f"tokens-{side}") for side in SIDES]
 
     def register(self, app: App, page: Declared, service: Views, address: Address[Any]) -> None:
         """Let the browser draw the tokens."""

@@ -79,25 +79,15 @@ def about(text: str, *, formula: str = "", source: str = "") -> list[Any]:
     return parts
 
 
-def tabs(
-    id: str, opened: str, sections: Mapping[str, tuple[str, Any]], *, label: str, when_open: Sequence[str] = ()
-) -> dmc.Tabs:
+def tabs(id: str, opened: str, sections: Mapping[str, tuple[str, Any]], *, label: str) -> dmc.Tabs:
     """Draw panels of which one is open: `sections` are (label, content) by the values of a field of the page's address.
 
     The page writes that field from the tabs' value, `values(tab=id)`. A closed panel that `follows` a store asks for
-    nothing; a script opens another one with `aotlens.openTab`. Sections `when_open` are in the document only while they
-    are open, since Dash asks every component there at each step of a callback.
+    nothing; a script opens another one with `aotlens.openTab`.
     """
     heads = [dmc.TabsTab(text, value=name) for name, (text, _) in sections.items()]
-    mounting: dict[str, Any] = {"keepMounted": True} if when_open else {}
-    bodies = [
-        dmc.TabsPanel(content, value=name, **({} if name in when_open else mounting))
-        for name, (_, content) in sections.items()
-    ]
-    heads_list = dmc.TabsList(heads, **{"aria-label": label})
-    return dmc.Tabs(
-        [heads_list, *bodies], id=id, value=opened, className="tabs", **({"keepMounted": False} if when_open else {})
-    )
+    bodies = [dmc.TabsPanel(content, value=name) for name, (_, content) in sections.items()]
+    return dmc.Tabs([dmc.TabsList(heads, **{"aria-label": label}), *bodies], id=id, value=opened, className="tabs")
 
 
 def icon_button(id: str, icon: str, label: str, **rest: Any) -> dmc.ActionIcon:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import signed
 from aotlens.views.paths import PathsParameters
-from app.shell.tables import Height, bar, link, value_table
+from app.shell.tables import Height, bar, link_cell, value_table
 
 if TYPE_CHECKING:
     from aotlens.paths import TopPairs
@@ -35,4 +35,4 @@ def _piece(piece: Piece) -> Any:
     place: dict[str, Any] = {"position": piece.position, "direction": piece.direction}
     if piece.cell is not None:
         place["cell"] = piece.cell
-    return link(piece.text, f"The map of {piece.text}", "heads", head=piece.head, **place)
+    return link_cell(piece.text, f"The map of {piece.text}", "heads", head=piece.head, **place)

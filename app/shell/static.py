@@ -22,8 +22,8 @@ HERE = Path(__file__).with_name("static")
 EARLY = ("theme.js",)
 SCRIPTS = (
     "connection.js", "frames.js", "wiring.js", "listening.js", "settled.js", "address.js", "shell.js", "waiting.js",
-    "drawn.js", "value_table.js", "head_picker.js", "head_switches.js", "tips.js", "fit_columns.js",
-    "python.js", "find.js", "late_grid.js", "late_graph.js", "maps.js", "matrix.js", "view_page.js", "pair_maps.js",
+    "value_table.js", "head_buttons.js", "tips.js", "python.js",
+    "find.js", "late_graph.js", "maps.js", "matrix.js", "view_page.js", "pair_maps.js",
     "patch_maps.js", "pad.js",
 )  # fmt: skip
 #: The script that starts Dash, after all others.

@@ -1,72 +1,40 @@
-"""Tables: those of dash-ag-grid, and lighter ones that the browser draws from a store."""
+"""Tables of values, which the browser draws from a store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Literal
 
-import dash_ag_grid as dag
-from dash import html
+from dash import dcc, html
 
 from aotlens.conventions import minus
 from aotlens.plots import describe, glyphs, is_whitespace
-from app.shell.drawn import drawn
+from app.shell import ids
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "suppressMovable": True, "wrapHeaderText": True}
-#: The events on which columns are made as wide as what is in them (static/fit_columns.js).
-FITTED: dict[str, list[str]] = {
-    event: ["fitColumns(params.api)"]
-    for event in ("firstDataRendered", "rowDataUpdated", "newColumnsLoaded", "gridSizeChanged", "sortChanged")
-}
-_OPTIONS: dict[str, Any] = {
-    "enableCellTextSelection": True, "tooltipShowDelay": 300, "rowHeight": 26, "headerHeight": 48,
-    "suppressColumnVirtualisation": True, "autoSizePadding": 4,
-}  # fmt: skip
+
+def value_tables(id: str, label: str, class_name: str = "", *, data: Any = None) -> html.Div:
+    """Return a place for tables and tokens, named `label` for screen readers, which come through the store
+    `ids.drawn(id)`: those of `value_table` and `chips`, at first `data`. A script draws them with `aotlens.drawTables`
+    (static/value_table.js), those of views static/view_page.js: at every step of a callback Dash's renderer asks each
+    component of the page whether it has changed, and 250 tokens would slow down every click."""
+    classes = f"value-tables {class_name}".strip()
+    group = html.Div(id=id, className=classes, role="group", **{"aria-label": label})
+    return html.Div([group, dcc.Store(id=ids.drawn(id), data=data)], className="drawn")
 
 
-def number(field: str, title: str, form: str, help: str = "", **rest: Any) -> dict[str, Any]:
-    """Return a numeric column. The formatter is an expression that dash-ag-grid reads without eval."""
-    return {
-        "field": field,
-        "headerName": title,
-        "headerTooltip": help or title,
-        "type": "rightAligned",
-        "valueFormatter": {"function": f"params.value == null ? '–' : d3.format('{form}')(params.value)"},
-        **rest,
-    }
-
-
-def listing(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return the columns and rows of `grid(…, key="row")` that show a table."""
-    fields = [f"c{place}" for place in range(len(frame.columns))]  # a name may have a dot, which is a path here
-    columns = []
-    for place, (name, column) in zip(fields, frame.items(), strict=True):
-        title, kind = str(name).replace("_", " "), column.dtype.kind
-        form = ".3~f" if kind == "f" else "d"
-        columns.append(number(place, title, form) if kind in "fiu" else {"field": place, "headerName": title})
-    plain = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
-    rows = [{"row": str(place), **dict(zip(fields, row, strict=True))} for place, row in enumerate(plain)]
-    return {"columns": columns, "rows": rows}
-
-
-def value_tables(id: str, label: str, class_name: str = "") -> html.Div:
-    """Return a place for tables that a callback answers for the store `ids.drawn(id)`, each by `value_table`; a
-    script draws them with `aotlens.drawTables` (static/value_table.js), those of views static/view_page.js."""
-    return drawn(id, f"value-tables {class_name}".strip(), label)
-
-
-#: Chips with less than this share of the largest value have no number.
-_NUMBERED = 0.04
 #: Heights of tables: as high as the window allows, what a figure of the size `low` leaves of that, or some rows.
 Height = Literal["", "fill", "rest", "low"]
 #: Rows up to which a table is as high as they are.
 _FEW = 16
+#: Rows of a view's table that are listed.
+_MOST_LISTED = 500
 
 
-def height_of(rows: Sequence[Any]) -> Height:
+def height_of(rows: Sized) -> Height:
     """Return the height of a table of a few rows, or of many."""
     return "fill" if len(rows) > _FEW else ""
 
@@ -86,13 +54,32 @@ def value_table(
     marks: tuple[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
-    class), rows of texts, `pick`s, `link`s, `bar`s, `mark`s and lists: of tokens in a column of the kind `tokens`, else
-    of the parts of a sentence. A click anywhere in a row with one `pick` is a click there. Its `height` is a `Height`;
-    by default that of its rows. All links take the fields `along`. `marks` is a field that its picks set, whose row is
-    marked, and the value of the field by default."""
+    class), rows of texts, `pick`s, `link_cell`s, `bar`s, `mark`s and lists: of tokens in a column of the kind `tokens`,
+    else of the parts of a sentence. A click anywhere in a row with one `pick` is a click there. Its `height` is a
+    `Height`; by default that of its rows. All links take the fields `along`. `marks` is a field that its picks set,
+    whose row is marked, and the value of the field by default."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
     table = {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
     return {**table, "along": dict(along or {}), "marks": marks and list(marks)}
+
+
+def first_rows(frame: pd.DataFrame, height: Height) -> tuple[dict[str, Any], str]:
+    """Return a table of a frame's first rows, of that height if they are many, and a sentence if there are more."""
+    columns, cells = [], []
+    for name, column in frame.head(_MOST_LISTED).items():
+        kind = column.dtype.kind
+        columns.append((str(name).replace("_", " "), "", "number" if kind in "fiu" else ""))
+        cells.append([_cell(value, kind) for value in column.astype(object).where(column.notna(), None)])
+    rows = list(zip(*cells, strict=True))
+    left = f" The first {_MOST_LISTED} of {len(frame):,} rows; the CSV file has all."
+    table = value_table(columns, rows, height=height if height_of(rows) else "")
+    return table, left if len(frame) > _MOST_LISTED else ""
+
+
+def _cell(value: Any, kind: str) -> str:
+    if kind == "f":
+        return number_text(value, ".3f").rstrip("0").rstrip(".") if value is not None else "–"
+    return number_text(value, "d") if kind in "iu" else "" if value is None else str(value)
 
 
 def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, Any]:
@@ -100,59 +87,49 @@ def pick(text: str, title: str, what: Any, class_name: str = "") -> dict[str, An
     return {"text": text, "title": title, "pick": what, "class": class_name}
 
 
-def link(text: str, title: str, page: str, /, **fields: Any) -> dict[str, Any]:
+def link_cell(text: str, title: str, page: str, /, **fields: Any) -> dict[str, Any]:
     """Return a cell that leads to another page with these fields of its address."""
     return {"text": text, "title": title, "page": page, "fields": fields}
 
 
-def bar(share: float) -> dict[str, Any]:
-    """Return a cell with a bar from the middle, to the right for a positive share of 1."""
-    return {"bar": round(share, 4)}
+def bar(share: float, *, whole: bool = False) -> dict[str, Any]:
+    """Return a cell with a bar: from the middle, to the right for a positive share of 1; for a share of a `whole`, from
+    the left."""
+    return {"bar": round(share, 4), "whole": whole}
 
 
 def chips(
     str_tokens: Sequence[str],
     values: Sequence[float],
-    what: Callable[[int], Any],
+    tips: Sequence[str] | None = None,
     *,
-    selected: int,
-    tip: Callable[[float], str],
+    token_ids: Sequence[int] | None = None,
+    what: Callable[[int], Any] = lambda position: None,
+    selected: int | None = None,
+    form: str = ".2f",
+    least: float = 0.0,
     heading: str = "",
 ) -> dict[str, Any]:
-    """Return a text's tokens for `value_tables`, shaded by values, the selected one marked: a click gives the page's
-    script `what(position)`. `tip(value)` is what a tooltip says of a value."""
-    top = max(map(abs, values), default=0.0) or 1.0
+    """Return a text's tokens for `value_tables`, shaded by value ÷ the largest |value|, NaN not at all, with the values
+    in `form` below them, but for those of less than the share `least` of the largest. `tips` and token ids are added to
+    the tooltips. A click on one gives the page's script `what(position)`, unless that is None; one may be selected."""
+    top = max((abs(value) for value in values if math.isfinite(value)), default=1.0) or 1.0
     drawn = []
     for position, (text, value) in enumerate(zip(str_tokens, values, strict=True)):
-        kinds = ["chip", *["chip-space"] * is_whitespace(text), *["chip-negative"] * (value < 0)]
-        title = f"{describe(text)} · position {position} · {tip(value)}"
-        number = f"{round(value, 1) + 0.0:+.1f}".replace("-", "−") if abs(value) >= _NUMBERED * top else ""
-        chip = pick(glyphs(text), title, what(position), " ".join(kinds))
-        drawn.append({**chip, "heat": round(100 * abs(value) / top, 1), "value": number})
+        known = math.isfinite(value)
+        kinds = ["chip", *["chip-space"] * is_whitespace(text), *["chip-negative"] * (known and value < 0)]
+        facts = [
+            describe(text),
+            f"id {token_ids[position]}" if token_ids else "",
+            f"position {position}",
+            tips[position] if tips else "",
+        ]
+        number = minus(round(value, int(form[-2])) + 0.0, form) if known and abs(value) >= least * top else ""
+        chip = pick(glyphs(text), " · ".join(filter(None, facts)), what(position), " ".join(kinds))
+        drawn.append({**chip, "heat": round(100 * abs(value) / top, 1) if known else 0, "value": number})
     return {"heading": heading, "chips": drawn, "selected": selected}
 
 
 def mark(text: str, title: str = "", class_name: str = "", *, note: str = "", heat: float = 0.0) -> dict[str, Any]:
     """Return a marked piece of text: its tooltip, class and small number, and how strongly it is shaded, 0 to 1."""
     return {"text": text, "title": title, "class": class_name, "note": note, "heat": heat}
-
-
-def grid(
-    id: str, columns: Sequence[dict[str, Any]] = (), *, key: str, height: int, header: int = 48, **rest: Any
-) -> dag.AgGrid:
-    """Return an empty table, filled by a callback; `key` is the field that tells its rows apart, sizes are pixels."""
-    return dag.AgGrid(
-        id=id,
-        columnDefs=list(columns),
-        rowData=[],
-        defaultColDef=COLUMN,
-        eventListeners=FITTED,
-        getRowId=f"params.data.{key}",
-        dashGridOptions={**_OPTIONS, "headerHeight": header, **rest},
-        className="table",
-        style={"height": f"{height}px"},
-    )
-
-
-#: `grid(…, rowSelection=CHOOSE)`: a click chooses a row.
-CHOOSE = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}

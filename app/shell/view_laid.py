@@ -22,6 +22,7 @@ from app.shell import panel as frames
 from app.shell.arrange import PageLink, Panel, Preset, Tabs
 from app.shell.choices import options
 from app.shell.controls import labelled
+from app.shell.page_links import leading
 from app.shell.prompt import checkpoint_choice
 from app.shell.view_declared import Declared
 from app.shell.view_service import Views
@@ -159,10 +160,8 @@ class Laid:
         """Lay out links to other pages."""
         hidden = [] if self.params is None else hidden_links(self.page, self.params)
         return [
-            html.A(
-                link.words, id=(id := f"{self.page.name}-open-{link.page}"), href=self.core.links.to(link.page),
-                className="page-link hidden" if id in hidden else "page-link", **{"data-in-app": ""},
-            )
+            leading(link.words, self.core.links.to(link.page), id=(id := f"{self.page.name}-open-{link.page}"),
+                    hidden=id in hidden)
             for link in links
         ]  # fmt: skip
 

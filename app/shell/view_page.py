@@ -34,7 +34,7 @@ from app.shell import fields as kinds
 from app.shell import ids as shell_ids
 from app.shell import own_images, own_texts
 from app.shell.app import App
-from app.shell.arrange import Form, Linked, Matrix, Panel, Rows
+from app.shell.arrange import Form, Matrix, Panel, Rows
 from app.shell.browser import Browser, Link
 from app.shell.callbacks import spoken
 from app.shell.choices import options
@@ -171,7 +171,7 @@ def _register_controls(app: App, page: Declared) -> None:
         script(Browser("regroup", inputs={"group": (f"{name}-group", "value")}, state=of, at_first=False))
     if page.heads:
         script(Browser("showHeads", inputs=stores(shown=page.shown, limits=page.limits)))
-    listed = {id: f"{id}-lines" for id, panel in page.panels.items() if isinstance(panel, Linked) and panel.lines}
+    listed = {id: f"{id}-lines" for id, panel in page.panels.items() if panel.tabled}
     if listed:
         drawn = {id.replace("-", "_"): shell_ids.drawn(lines) for id, lines in listed.items()}
         script(Browser("listTables", inputs=stores(shown=page.shown, **drawn)))

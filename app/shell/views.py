@@ -30,12 +30,10 @@ from app.shell.callbacks import emptied, part, spoken
 from app.shell.graph import entries_of, finding_first
 from app.shell.props import Props, as_role, stores
 from app.shell.sharing import when_seen
-from app.shell.tables import listing
 
 FILES = ("png", "svg", "csv", "python")
 _AHEAD = 1e9  # operations of a result that nobody has asked for yet: about a second of a core
 _PARTS = ("figure", "caption")
-_MOST_LISTED = 500
 _NOT_MADE = "Not computed yet. Run computes it in the background; you can stop it."
 _MADE_BY = "Not computed yet: Run in the panel ‹{}› computes it, too."
 
@@ -71,21 +69,6 @@ class FormLimits:
     store: str
     """The store that gets the answer."""
     answer: Callable[[Mapping[str, Any]], dict[str, Any]]
-
-
-def drawn_of(view: View) -> View | Own:
-    """Return what `show_views` draws of a view: its figure and caption, and its table where it is listed."""
-    if not view.listed:
-        return view
-
-    def listed(values: Any, result: Any) -> dict[str, Any]:
-        frame = view.frame(result)
-        rows = listing(frame.head(_MOST_LISTED))
-        left = f" The first {_MOST_LISTED} of {len(frame):,} rows; the CSV file has all."
-        said = f"{view.caption(values, result)}{left if len(frame) > _MOST_LISTED else ''}"
-        return {**rows, "caption": said}
-
-    return Own(view=view, draw=listed, parts=(*(_PARTS if view.pictured else _PARTS[1:]), "columns", "rows"))
 
 
 def start_bar(id: str) -> html.Div:

@@ -233,7 +233,7 @@ def tab(tabs: Tabs, forgotten: None, address: str) -> tuple[Page, list[str]]:
 
 #: What a page that is left still had under way isn't an error, nor are Chromium's remarks on how fast plotly's pictures
 #: in three dimensions are drawn without a graphics card.
-_HARMLESS = ("ERR_ABORTED", "GL Driver Message", "willReadFrequently", "as the grid has been destroyed")
+_HARMLESS = ("ERR_ABORTED", "GL Driver Message", "willReadFrequently")
 
 
 def _own(url: str, address: str) -> bool:

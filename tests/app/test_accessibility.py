@@ -1,7 +1,10 @@
-"""Every page by axe, and in the long tests each of its tabs, light and dark: nothing serious, nothing critical."""
+"""Every page by axe, and in the long tests each of its tabs, light and dark: nothing serious, nothing critical, nothing
+that sticks out; and a declared page's first finding is in the first screen, its form below it on a telephone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +12,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from app.pages import PAGES
-from tests.app.conftest import choose, fits, settled
+from tests.app.conftest import choose, fits, save_images, save_regression, serve, settled
+from tests.app.declared.test_pages import DECLARED
+from tests.app.declared_pages import alone
+from tests.app.training.numbers import save_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -54,6 +60,14 @@ def shut(page: Page) -> list[str | None]:
     return [tab.get_attribute("aria-controls") for tab in page.get_by_role("tab", selected=False).all()]
 
 
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An app in which some checkpoint fits each page."""
+    saves = (save_run, partial(save_regression, name="three-mhsa"), partial(save_images, name="digits-tiny"))
+    with alone(tmp_path_factory, *saves) as app, serve(app) as address:
+        yield address
+
+
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
 def test_nobody_is_kept_out(open_page, path: str):
     """As a page opens, and nothing sticks out where it is narrow. The long tests read the dark theme and all tabs."""
@@ -76,6 +90,7 @@ def test_every_tab_in_the_light(open_page, path: str):
         choose(page, page.locator(f'[aria-controls="{panel}"]').click)
         answered(page)
         assert faults(page, OPTIONS, f'[id="{panel}"]') == [], f"{path}, {panel}, light"
+        fits(page)
 
 
 @pytest.mark.long
@@ -100,3 +115,22 @@ def test_an_export_menu_by_the_keyboard(open_page):
     expect(button).to_have_attribute("aria-expanded", "true")
     choose(page, page.keyboard.press, "Escape")
     expect(button).to_be_focused()
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_first_finding_is_in_the_first_screen_and_the_form_below_it_on_a_telephone(open_page, name: str):
+    page = open_page(f"/{name}", load=True)
+    settled(page)
+    panel = page.locator(".view-page .panel:not(.view-parameters)").first
+    # An empty caption is hidden where a notice says why nothing can be shown.
+    parts = [panel.locator(".panel-header"), panel.locator(":is(.caption, .panel-notice):visible").first]
+    boxes = [part.bounding_box() for part in (*parts, page.locator(f"#{name}-form"))]
+    assert page.evaluate("scrollY") == 0 and all(box and box["y"] + box["height"] <= 900 for box in boxes)
+    finding = boxes[1]
+    assert finding and finding["y"] <= 450, "and half of the screen is left for the figure"
+    if panel.locator(f"#{name}-form").count():
+        return  # the form is in the panel, which says what is asked
+    page.set_viewport_size({"width": 390, "height": 844})
+    settled(page)
+    below, above = page.locator(f"#{name}-form").bounding_box(), panel.bounding_box()
+    assert below and above and below["y"] >= above["y"] + above["height"]

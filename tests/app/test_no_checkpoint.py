@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,12 @@ from playwright.sync_api import expect
 from aotlens.views import family
 from app.core.catalog import GET_ONE, NO_CHECKPOINT
 from app.core.errors import RequestError
-from app.core.settings import Settings
-from app.factory import create_app
 from app.pages import PAGES
 from app.shell.app import App
 from app.shell.page import Page
 from app.shell.python import lines
 from tests.app.conftest import save_images, save_regression, save_tiny, serve, settled
+from tests.app.declared_pages import alone
 
 #: By kind of checkpoint, what saves one in a folder.
 KINDS: dict[str, Callable[[Path, str], None]] = {
@@ -45,20 +43,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     return kind
 
 
-@contextmanager
-def opened(kind: str, folders: pytest.TempPathFactory) -> Iterator[App]:
-    """An app with one checkpoint of a kind, or with none."""
-    folder = folders.mktemp(kind)
-    KINDS[kind](folder, f"tiny-{kind}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(folders.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield create_app(Settings(checkpoints=(folder,), device="cpu"))
-
-
 @pytest.fixture(scope="module")
 def of_kind(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    with opened(kind, tmp_path_factory) as app:
+    """An app with one checkpoint of a kind, or with none."""
+    with alone(tmp_path_factory, lambda folder: KINDS[kind](folder, f"tiny-{kind}")) as app:
         yield app
 
 
@@ -82,7 +70,7 @@ def test_python_of_a_page_without_a_checkpoint_is_refused_in_words(of_kind: App,
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An app without any checkpoint."""
-    with opened("none", tmp_path_factory) as app, serve(app) as address:
+    with alone(tmp_path_factory) as app, serve(app) as address:
         yield address
 
 

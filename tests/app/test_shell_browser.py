@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
-from dash import html
 from playwright.sync_api import expect
-from plotly.utils import PlotlyJSONEncoder
 
 from app.pages.heads.address import ADDRESS as HEADS
 from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids as heads
 from app.shell import ids
+from app.shell.tables import chips
 from tests.app.conftest import choose, focused, head_drawn, settled
 
 
@@ -48,26 +45,21 @@ def test_an_explanation_opens_by_keyboard_and_closes_by_escape(open_page):
 
 def test_what_the_browser_draws_is_text_and_keeps_the_focus(open_page):
     page = open_page("/checkpoints")
-    page.evaluate("() => document.body.append(Object.assign(document.createElement('div'), { id: 'group' }))")
+    page.evaluate("() => document.body.append(aotlens.element('div', { id: 'group' }))")
 
     def draw(*texts: str) -> None:
-        buttons = [
-            html.Button([text, html.Span("!", className="mark")], style={"--heat": "7%"}, **{"data-position": str(at)})
-            for at, text in enumerate(texts)
-        ]
-        parts = json.loads(json.dumps(buttons, cls=PlotlyJSONEncoder))
-        page.evaluate("parts => aotlens.draw('group', parts)", parts)
+        page.evaluate("tables => aotlens.drawTables('group', tables)", [chips(texts, [-0.07, 1.0])])
 
-    markup = "<img src=x onerror=alert(1)>"
+    markup = "<img/src=x/onerror=alert(1)>"
     draw(markup, "two")
     first, second = page.locator("#group button").all()
-    expect(first).to_have_text(f"{markup}!")
-    assert first.locator("img").count() == 0 and first.locator(".mark").count() == 1
+    expect(first).to_have_text(markup)
+    assert first.locator("img").count() == 0 and "chip-negative" in str(first.get_attribute("class"))
     assert first.evaluate("element => element.style.getPropertyValue('--heat')") == "7%"
     second.focus()
     draw("three", "four")
     focused(page, "#group [data-position='1']")
-    expect(page.locator(":focus")).to_have_text("four!")
+    expect(page.locator(":focus")).to_have_text("four")
 
 
 def test_components_are_told_of_changes_and_not_of_each_step_of_dash(open_page):

@@ -16,7 +16,7 @@ from app.core.address import Address
 from app.core.errors import RequestError
 from app.core.settings import Settings
 from app.core.switches import HOWS, How
-from app.shell.token_strip import token_strip
+from app.shell.tables import chips
 from tests.app.conftest import TEXT as PARAGRAPH
 from tests.messages import refused, says
 
@@ -123,9 +123,6 @@ def test_a_set_of_heads_stands_in_an_address(services: Core):
 
 
 def test_tokens_are_shaded_by_their_losses():
-    chips = token_strip([5, 6, 7], ["a", " ", "b"], [float("nan"), -1.0, 4.0], tips=["", "less", "more"])
-    assert not hasattr(chips[0], "data-value") and chips[2].to_plotly_json()["props"]["data-value"] == "4.00"
-    assert chips[1].style == {"--heat": "25.0%"} and "chip-negative" in chips[1].className
-    assert chips[2].style == {"--heat": "100.0%"} and chips[2].title.endswith("position 2 · more")
-    assert not hasattr(token_strip([5], ["a"])[0], "style")
-    assert token_strip([5], ["a"], [1.0], top=8.0)[0].style == {"--heat": "12.5%"}
+    tokens = chips(["a", " ", "b"], [float("nan"), -1.0, 4.0], ["", "less", "more"], token_ids=[5, 6, 7])["chips"]
+    assert [(chip["value"], chip["heat"]) for chip in tokens] == [("", 0), ("−1.00", 25.0), ("4.00", 100.0)]
+    assert "chip-negative" in tokens[1]["class"] and tokens[2]["title"].endswith("id 7 · position 2 · more")

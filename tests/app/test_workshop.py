@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,21 +15,17 @@ from app.core import Core
 from app.core.cache import Memory
 from app.core.errors import RequestError
 from app.core.inference import Inference
-from app.core.settings import Settings
 from app.shell.view_service import Views
 from tests.app.conftest import save_regression, save_tiny
+from tests.app.declared_pages import alone
 from tests.messages import refused
 
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
-    folder = tmp_path_factory.mktemp("models")
-    save_regression(folder, "regression-tiny")
-    save_tiny(folder, "tiny")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Core.start(Settings(checkpoints=(folder,), device="cpu"))
+    saves = (partial(save_regression, name="regression-tiny"), partial(save_tiny, name="tiny"))
+    with alone(tmp_path_factory, *saves) as app:
+        yield app.core
 
 
 def service(core: Core, **settings: float) -> tuple[Views, RegressionParameters]:

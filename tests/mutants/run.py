@@ -31,7 +31,7 @@ from tests.mutants.patches import locate
 PRELOADED = (
     "torch", "numpy", "pandas", "scipy.stats", "sklearn.linear_model", "plotly.graph_objects", "plotly.io",
     "jaxtyping", "beartype", "hypothesis.extra.numpy", "pytest", "transformers", "transformer_lens",
-    "safetensors.torch", "tokenizers", "joblib", "jinja2", "markdown_it", "typer", "dash", "dash_ag_grid",
+    "safetensors.torch", "tokenizers", "joblib", "jinja2", "markdown_it", "typer", "dash",
     "dash_mantine_components", "flask",
 )  # fmt: skip
 BUDGET = 40.0  # seconds of processor time for a mutant, after which it has survived

@@ -8,9 +8,10 @@ from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.layout import layout
 from app.pages.checkpoints.python import python
 from app.pages.checkpoints.service import Checkpoints
+from app.shell import ids as shell
 from app.shell.browser import Browser
 from app.shell.page import Page
-from app.shell.props import props, stores, values
+from app.shell.props import stores, values
 
 PAGE = Page(
     title="Checkpoints",
@@ -22,11 +23,8 @@ PAGE = Page(
     writes=stores(checkpoint=ids.CHOSEN) | values(tab=ids.TABS),
     browser=(
         Browser(
-            "choose",
-            inputs=props("selectedRows", rows=ids.TABLE),
-            state=stores(chosen=ids.CHOSEN),
-            outputs=stores(chosen=ids.CHOSEN),
-            at_first=False,
+            "list",
+            inputs=stores(chosen=ids.CHOSEN, rows=shell.drawn(ids.TABLE), tensors=shell.drawn(ids.TENSORS)),
         ),
     ),
     file=__file__,

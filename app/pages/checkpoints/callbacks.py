@@ -11,9 +11,9 @@ from dash import Output, dcc, html
 from aotlens.checkpoints import CheckpointInfo
 from aotlens.plots import Theme
 from app.core import Core
-from app.pages.checkpoints import tables
 from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.service import Checkpoints
+from app.pages.checkpoints.tables import parameters_table
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
@@ -52,9 +52,18 @@ def register(app: App, core: Core, service: Checkpoints) -> None:
             "link": "page-link hidden" if page is None else "page-link",
         }
 
-    @guarded(app, panel=ids.PARAMETERS, inputs=stores(chosen=shell.seen(ids.PARAMETERS)), parts=("body",))
+    @guarded(
+        app,
+        panel=ids.PARAMETERS,
+        inputs=stores(chosen=shell.seen(ids.PARAMETERS)),
+        parts=("caption",),
+        output=stores(tensors=shell.drawn(ids.TENSORS)),
+    )
     def show_parameters(chosen: str | None) -> Answer:
-        return {"body": tables.parameters(service.tensors(core.catalog.info(chosen)))} if chosen else None
+        if not chosen:
+            return None
+        caption, tensors = parameters_table(service.tensors(core.catalog.info(chosen)))
+        return {"caption": caption, "tensors": tensors}
 
     @guarded(
         app,

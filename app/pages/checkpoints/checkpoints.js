@@ -1,7 +1,9 @@
-// The Checkpoints page: which row is chosen.
+// The Checkpoints page: its tables, and which row is chosen.
 aotlens.page("checkpoints", {
-    choose: function ({ rows, chosen }) {
-        const name = rows && rows.length && rows[0].name;
-        return name && name !== chosen ? { chosen: name } : {};
+    list: function ({ chosen, rows, tensors }) {
+        aotlens.onPick("checkpoints-table", ({ checkpoint }) => aotlens.settle("checkpoints-chosen", { data: checkpoint }));
+        aotlens.drawTables("checkpoints-table", rows);
+        aotlens.markRows("checkpoints-table", { checkpoint: chosen });
+        aotlens.drawTables("checkpoints-tensors", tensors);
     },
 });

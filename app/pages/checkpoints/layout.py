@@ -9,12 +9,13 @@ from app.core.catalog import GET_ONE
 from app.pages.checkpoints.address import CheckpointsState
 from app.pages.checkpoints.ids import ids
 from app.pages.checkpoints.service import Checkpoints
-from app.pages.checkpoints.tables import checkpoints_grid
+from app.pages.checkpoints.tables import checkpoints_table
 from app.shell import ids as shell
-from app.shell.controls import link_button
-from app.shell.graph import figure
+from app.shell.graph import caption, figure
 from app.shell.notices import empty
+from app.shell.page_links import leading
 from app.shell.panel import about, panel, tabs
+from app.shell.tables import value_tables
 
 _EXPLAIN_CATALOG = about(
     "Every model at hand: those given with --checkpoints, your own, and the bundled ones. Losses are nats per token on "
@@ -36,7 +37,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
     rows = service.rows()
     chosen = state.checkpoint or (rows[0]["name"] if rows else None)
     none = [] if rows else [empty(f"There are no checkpoints. {GET_ONE}")]
-    table = html.Div(checkpoints_grid(ids.TABLE, rows, chosen), hidden=not rows)  # which callbacks name
+    table = value_tables(ids.TABLE, "Checkpoints", data=[checkpoints_table(rows)] if rows else [])
     curve = [
         figure(ids.CURVE, "graph-curve"),
         html.Div("No training curve was kept with this checkpoint.", id=ids.CURVE_EMPTY, className="hidden"),
@@ -46,7 +47,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
         ids.PARAMETERS,
         "Parameters",
         _EXPLAIN_PARAMETERS,
-        html.Div(id=shell.body(ids.PARAMETERS), className="card-box", tabIndex=0),
+        html.Div([caption(ids.PARAMETERS), value_tables(ids.TENSORS, "Tensors")], className="card-box", tabIndex=0),
         exports=("python",),
         follows=ids.CHOSEN,
     )
@@ -56,7 +57,7 @@ def layout(core: Core, service: Checkpoints, state: CheckpointsState) -> html.Di
             "Card",
             _EXPLAIN_CARD,
             html.Div(id=shell.body(ids.CARD), className="card-box", tabIndex=0),
-            controls=link_button(ids.OPEN, "Open in Heads", core.links.to("heads")),
+            controls=leading("Open in Heads", core.links.to("heads"), id=ids.OPEN),
             exports=("python",),
         ),
         tabs(

@@ -5,80 +5,54 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dash_ag_grid as dag
-from dash import html
+from app.shell.tables import mark, number_text, pick, value_table
 
-from app.shell.notices import empty
-from app.shell.tables import CHOOSE, COLUMN, FITTED, number
-
-
-def checkpoints_grid(id: str, rows: Sequence[dict[str, Any]], chosen: str | None) -> dag.AgGrid:
-    """Return every checkpoint; one row can be chosen."""
-    return dag.AgGrid(
-        id=id,
-        columnDefs=_CHECKPOINTS,
-        rowData=list(rows),
-        selectedRows={"ids": [chosen]} if any(row["name"] == chosen for row in rows) else [],
-        getRowId="params.data.name",
-        defaultColDef=COLUMN,
-        eventListeners=FITTED,
-        dashGridOptions={
-            "domLayout": "autoHeight", "enableCellTextSelection": True, "ensureDomOrder": True, "tooltipShowDelay": 300,
-            "rowSelection": CHOOSE, "suppressColumnVirtualisation": True,
-        },
-        style={"height": None},
-        className="table",
-    )  # fmt: skip
-
-
-def parameters(rows: Sequence[dict[str, Any]]) -> Any:
-    """Return the tensors of a checkpoint, and how many weights they are; counts of training tokens are no weights."""
-    if not rows:
-        return empty("Nothing could be read.")
-    total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
-    return [
-        html.P(f"{total:,} weights in {len(rows)} tensors.", className="caption"),
-        dag.AgGrid(
-            columnDefs=_PARAMETERS,
-            rowData=list(rows),
-            defaultColDef=COLUMN,
-            eventListeners=FITTED,
-            dashGridOptions={"domLayout": "normal", "enableCellTextSelection": True},
-            className="table",
-            style={"height": "320px"},
-        ),
-    ]
-
-
-def _loss(field: str, title: str, help: str, **rest: Any) -> dict[str, Any]:
-    """A loss, with a dagger where it is a masked model's or of images, and no next-token loss."""
-    column = number(field, title, ".3f", help, tooltipField="loss_note", **rest)
-    formatted = column["valueFormatter"]["function"]
-    return {**column, "valueFormatter": {"function": f"({formatted}) + (params.data.loss_note ? ' †' : '')"}}
-
-
-_CHECKPOINTS: list[dict[str, Any]] = [
-    {"field": "name", "headerName": "Name", "cellClass": "mono",
-     "cellClassRules": {"broken": "params.data.status == 'broken'"}, "tooltipField": "problem"},
-    {"field": "kind", "headerName": "Attention",
-     "headerTooltip": "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"},
-    _loss("loss", "Validation loss", "Nats per held-out token; †: per hidden token, per image, or regression's error"),
-    _loss(
-        "baseline", "Baseline loss",
-        "On the same data: a smoothed bigram model; †: a unigram model, the classes' shares, or least squares",
+#: Title, help, field and form of each number.
+_NUMBERS = (
+    (
+        "Validation loss", "Nats per held-out token; †: per hidden token, per image, or regression's error",
+        "loss", ".3f",
     ),
-    number("layers", "Layers", "d"),
-    number("heads", "Heads", "d", "Heads per layer"),
-    number("d_model", "d_model", "d", "Width of the residual stream"),
-    number("parameters", "Parameters", ",d", "Numbers in the weights' file"),
-    number("tokens", "Tokens seen", ".3s", "Training tokens"),
-    {"field": "status", "headerName": "State", "tooltipField": "problem",
-     "cellClassRules": {"broken": "params.value == 'broken'"}},
-]  # fmt: skip
+    (
+        "Baseline loss",
+        "On the same data: a smoothed bigram model; †: a unigram model, the classes' shares, or least squares",
+        "baseline", ".3f",
+    ),
+    ("Layers", "", "layers", "d"),
+    ("Heads", "Heads per layer", "heads", "d"),
+    ("d_model", "Width of the residual stream", "d_model", "d"),
+    ("Parameters", "Numbers in the weights' file", "parameters", ",d"),
+    ("Tokens seen", "Training tokens", "tokens", ",d"),
+)  # fmt: skip
+_ATTENTION = "mhsa: separate query, key and value matrices; mssa: one matrix per head for all three"
 
-_PARAMETERS: list[dict[str, Any]] = [
-    {"field": "name", "headerName": "Tensor", "cellClass": "mono"},
-    {"field": "shape", "headerName": "Shape"},
-    {"field": "dtype", "headerName": "Stored as"},
-    number("numbers", "Numbers", ",d"),
-]
+
+def checkpoints_table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return every checkpoint; a click on a row chooses it."""
+    columns = [("Name", "", ""), ("Attention", _ATTENTION, "")]
+    columns += [(title, help, "number") for title, help, _, _ in _NUMBERS]
+    return value_table([*columns, ("State", "", "")], list(map(_line, rows)), marks=("checkpoint", None))
+
+
+def _line(row: dict[str, Any]) -> list[Any]:
+    name, problem, broken = row["name"], row["problem"] or "", "broken" if row["status"] == "broken" else ""
+    numbers = [_number(row, field, form) for _, _, field, form in _NUMBERS]
+    choice = pick(name, problem, {"checkpoint": name}, broken)
+    return [choice, row["kind"] or "", *numbers, mark(row["status"], problem, broken)]
+
+
+def _number(row: dict[str, Any], field: str, form: str) -> Any:
+    text = number_text(row[field], form)
+    if not row["loss_note"] or field not in ("loss", "baseline"):
+        return text
+    return mark(f"{text} †", row["loss_note"])  # of a masked model or of images: no next-token loss
+
+
+def parameters_table(rows: Sequence[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+    """Return how many weights a checkpoint has, and its tensors; counts of training tokens are no weights."""
+    if not rows:
+        return "Nothing could be read.", []
+    total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
+    columns = [("Tensor", "", ""), ("Shape", "", ""), ("Stored as", "", ""), ("Numbers", "", "number")]
+    cells = [[row["name"], row["shape"], row["dtype"], f"{row['numbers']:,}"] for row in rows]
+    return f"{total:,} weights in {len(rows)} tensors.", [value_table(columns, cells)]

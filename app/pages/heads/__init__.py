@@ -33,7 +33,6 @@ PAGE = Page(
         ids.OFF: [(0, 1)],
         ids.POSITION: 0,
         ids.SCORED: "",
-        ids.DIRECTION_OF: frozenset(("to", "from")),
         ids.CELL: {"cell": (0, 1), "against": None},
         ids.PREDICTED: {"prompt": _PROMPT, "position": 0, **_RUN},
         ids.RUN_OF: {"prompt": _PROMPT, **_RUN},

@@ -17,8 +17,7 @@ WRITES = {
     **_PROMPT,
     **_CHOSEN,
     **_CELL,
-    **stores(direction=ids.DIRECTION_OF),
-    **values(view=ids.VIEW, rank=ids.RANK, tab=ids.TABS),
+    **values(direction=ids.DIRECTION, view=ids.VIEW, rank=ids.RANK, tab=ids.TABS),
     **props("checked", hide_first=ids.HIDE_FIRST),
     **SWITCHED,
     **DRAWS,
@@ -28,9 +27,9 @@ BROWSER = (
     # Two, because the first must not wait for the server to score motifs.
     Browser(
         "show",
-        inputs=stores(analysis=ids.ANALYSIS, locked=ids.CELL, direction=ids.DIRECTION_OF)
+        inputs=stores(analysis=ids.ANALYSIS, locked=ids.CELL)
         | _CHOSEN
-        | values(tab=ids.TABS)
+        | values(tab=ids.TABS, direction=ids.DIRECTION)
         | props("checked", hide=ids.HIDE_FIRST)
         | SWITCHED,
         outputs=stores(predicted=ids.PREDICTED, run=ids.RUN_OF, why=ids.WHY_OF, scored=ids.SCORED),
@@ -40,14 +39,14 @@ BROWSER = (
     Browser("askMaps", inputs=stores(prompt=ids.PROMPT) | values(view=ids.VIEW) | SWITCHED),
     Browser("showMotifs", inputs=stores(motifs=ids.MOTIFS) | values(rank=ids.RANK)),
     Browser(
-        "showLosses",
-        inputs=stores(whole=shell.drawn(ids.LOSSES_WHOLE), change=shell.drawn(ids.LOSSES_CHANGE)),
+        "drawTables",
+        inputs=stores(
+            **{
+                name: shell.drawn(id)
+                for name, id in ids.named("losses-whole losses-change next-lines next-off-lines why-pairs").items()
+            }
+        ),
     ),
-    Browser(
-        "showPredictions",
-        inputs=stores(now=shell.drawn(ids.NEXT_BODY), ablated=shell.drawn(ids.NEXT_OFF_BODY)),
-    ),
-    Browser("showWhy", inputs=stores(lines=shell.drawn(ids.WHY_LINES), pairs=shell.drawn(ids.WHY_PAIRS))),
     Browser("switchAllOn", inputs=props("n_clicks", clicks=ids.ALL_ON), outputs=stores(off=ids.OFF), at_first=False),
     Link(
         "atlas",

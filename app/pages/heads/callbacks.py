@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dash import no_update
 from dash.exceptions import PreventUpdate
 
 from aotlens.conventions import FROM_OTHERS, head_name
+from aotlens.plots import describe, glyphs
+from aotlens.views import View
 from aotlens.views import heads as views
 from app.core import Core, head_maps
 from app.core.errors import RequestError
@@ -21,16 +23,26 @@ from app.pages.heads import continuing, maps, why
 from app.pages.heads.asking import ask, there
 from app.pages.heads.browser import SWITCHED
 from app.pages.heads.ids import VIEWS, ids
-from app.pages.heads.motif_labels import motif_labels
-from app.pages.heads.predictions import predictions_table
 from app.pages.heads.service import Heads
 from app.shell import ids as shell
 from app.shell.app import App
 from app.shell.callbacks import Answer, guarded
 from app.shell.props import children, props, stores, values
 from app.shell.sharing import save_files, save_pictures, submit_text
-from app.shell.token_strip import token_strip
+from app.shell.tables import bar, chips, mark, number_text, value_table
 from app.shell.views import Own, record, show_views, tables
+
+if TYPE_CHECKING:
+    from aotlens.evaluate import NextTokenPredictions
+    from aotlens.heads import HeadLabels, MotifScores
+
+_COLUMNS = [
+    ("", "", "rank"),
+    ("token", "", "tokens"),
+    ("probability", "", "number"),
+    ("", "", ""),
+    ("logit", "", "number"),
+]
 
 
 def register(app: App, core: Core, service: Heads) -> None:
@@ -94,6 +106,25 @@ def _register_prompt(app: App, core: Core) -> None:
         return {"options": how_options(corpus)}
 
 
+def motif_labels(scores: MotifScores, labels: HeadLabels) -> dict[str, Any]:
+    """Return for the browser, by "layer.head": scores of each motif that the model can show; the badge of a head's
+    strongest motif, if any, and a sentence that explains it.
+    """
+    from aotlens.heads import MOTIFS
+
+    badges, says, by_motif = {}, {}, {}
+    for motif in scores.motifs:
+        finite = {head_name(head): float(value) for head, value in np.ndenumerate(scores[motif]) if np.isfinite(value)}
+        if finite:
+            by_motif[motif] = finite
+    for of_head, label in np.ndenumerate(np.array(labels.names)):
+        motif = MOTIFS.get(str(label))
+        if motif is not None:
+            badges[head_name(of_head)] = motif.badge
+            says[head_name(of_head)] = f"{motif.badge}: {motif.title}. {labels.sentence(of_head)}"
+    return {"badges": badges, "says": says, "scores": by_motif}
+
+
 def how_options(corpus: str | None) -> list[dict[str, Any]]:
     """Return what a head may be ablated by; what other texts decide can't be chosen without a corpus."""
     lacking = {how: corpus is None and how in FROM_OTHERS for how in HOWS}
@@ -107,12 +138,12 @@ def _register_views(app: App, service: Heads) -> None:
     """Register views: panels of a tab follow a store each, so that a choice asks for those alone that depend on it."""
     predicted = {
         ids.NEXT: Own(
-            view=VIEWS[ids.NEXT], draw=partial(_list_predictions, service), parts=(),
-            outputs=stores(table=shell.drawn(ids.NEXT_BODY)),
+            view=VIEWS[ids.NEXT], draw=partial(_list_predictions, VIEWS[ids.NEXT]), parts=("caption",),
+            outputs=stores(table=shell.drawn(ids.NEXT_LINES)),
         ),
         ids.NEXT_OFF: Own(
-            view=VIEWS[ids.NEXT_OFF], draw=partial(_list_under_ablation, service), parts=("title",), quiet=True,
-            outputs=stores(table=shell.drawn(ids.NEXT_OFF_BODY)), empty={"title": "Ablation"},
+            view=VIEWS[ids.NEXT_OFF], draw=partial(_list_predictions, VIEWS[ids.NEXT_OFF]), quiet=True,
+            parts=("caption",), outputs=stores(table=shell.drawn(ids.NEXT_OFF_LINES)),
         ),
     }  # fmt: skip
     losses = {ids.LOSSES: Own(
@@ -121,8 +152,8 @@ def _register_views(app: App, service: Heads) -> None:
         | children(heading=ids.LOSSES_CHANGE_HEADING),
     )}  # fmt: skip
     explained = {ids.WHY: Own(
-        view=VIEWS[ids.WHY], draw=partial(why.explain, service), parts=("title",),
-        outputs=stores(lines=shell.drawn(ids.WHY_LINES), pairs=shell.drawn(ids.WHY_PAIRS)),
+        view=VIEWS[ids.WHY], draw=partial(why.explain, service), parts=("title", "body"),
+        outputs=stores(pairs=shell.drawn(ids.WHY_PAIRS)),
         empty={"title": "Why it attends there"},
         reads=lambda chosen: (chosen.reason, chosen.said),
     )}  # fmt: skip
@@ -134,16 +165,30 @@ def _register_views(app: App, service: Heads) -> None:
         show_views(app, service.workshop, panels, chosen, shown=store, keys=keys, inputs={})
 
 
-def _list_predictions(service: Heads, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
+def _list_predictions(view: View, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
     """The likeliest tokens."""
-    tokens = service.workshop.result(views.MAP, chosen).str_tokens
-    return {"table": predictions_table(result, tokens[result.position])}
+    return {"caption": view.caption(chosen, result), "table": [predictions_table(result)]}
 
 
-def _list_under_ablation(service: Heads, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
-    """The same, and which heads are ablated."""
-    title = f"Ablation of {', '.join(map(head_name, chosen.ablated))}"
-    return {**_list_predictions(service, chosen, result), "title": title}
+def predictions_table(predictions: NextTokenPredictions) -> dict[str, Any]:
+    """Return rank, token, probability with a bar, and logit of each; the one that did come is bold."""
+    actual = None if predictions.actual is None else predictions.actual.token_id
+    arrays = (predictions.token_ids, predictions.probabilities, predictions.logits)
+    rows = [
+        [
+            str(rank),
+            [mark(glyphs(text), f"{describe(text)} · id {token}", "token here" if token == actual else "token")],
+            _probability(probability), bar(probability, whole=True), number_text(logit, ".2f"),
+        ]
+        for rank, (text, token, probability, logit) in enumerate(
+            zip(predictions.str_tokens, *(array.tolist() for array in arrays), strict=True), start=1
+        )
+    ]  # fmt: skip
+    return value_table(_COLUMNS, rows)
+
+
+def _probability(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else f"{value:.1e}"
 
 
 def _draw_losses(service: Heads, chosen: views.HeadsParameters, result: Any) -> dict[str, Any]:
@@ -152,15 +197,16 @@ def _draw_losses(service: Heads, chosen: views.HeadsParameters, result: Any) -> 
     tokens, names = patterns.tokens.tolist(), patterns.str_tokens
     whole = result.left if chosen.ablated else result.losses
     tips = [f"loss {value:.3f} nats" if np.isfinite(value) else "no loss" for value in whole]
-    answer = {"caption": views.says_full(chosen, whole), "whole": token_strip(tokens, names, whole.tolist(), tips=tips)}
+    strip = chips(names, whole.tolist(), tips, token_ids=tokens)
+    answer = {"caption": views.says_full(chosen, whole), "whole": [strip]}
     if not chosen.ablated:
         return {**answer, "heading": None, "change": []}
     tips = [
         f"loss {full:.3f}, under ablation {other:.3f} nats" if np.isfinite(other) else "no loss"
         for full, other in zip(whole, result.right, strict=True)
     ]
-    strip = token_strip(tokens, names, result.difference.tolist(), tips=tips)
-    return {**answer, "heading": views.says_change(chosen, result), "change": strip}
+    strip = chips(names, result.difference.tolist(), tips, token_ids=tokens)
+    return {**answer, "heading": views.says_change(chosen, result), "change": [strip]}
 
 
 def _register_files(app: App, service: Heads) -> None:

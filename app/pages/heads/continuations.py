@@ -11,7 +11,6 @@ from app.core import Core
 from app.core.cache import Cache
 from app.core.inference import Heads, PromptResult
 from app.core.jobs import Job, Jobs, Report
-from app.core.parameters import whole_within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,11 +129,15 @@ def _mask_id(model: AttentionOnlyTransformer) -> int:
     return int(getattr(model.tokenizer, "mask_id", None) or -1)
 
 
+def _whole(value: Any, otherwise: int, least: int, most: int) -> int:
+    return min(max(int(value), least), most) if isinstance(value, int | float) else otherwise
+
+
 def draws_of(new: Any, temperature: Any, top_k: Any, seed: Any, stop: Any) -> Draws:
     """Read the settings that boxes of a page hold, within bounds; an empty one has its first value."""
     warmth = float(temperature) if isinstance(temperature, int | float) else 0.8
     return Draws(
-        new=whole_within(new, 40, 1, 400), temperature=min(max(warmth, 0.0), 10.0),
-        top_k=whole_within(top_k, 40, 1, 100_000), seed=whole_within(seed, 0, 0, 999_999),
+        new=_whole(new, 40, 1, 400), temperature=min(max(warmth, 0.0), 10.0),
+        top_k=_whole(top_k, 40, 1, 100_000), seed=_whole(seed, 0, 0, 999_999),
         stop=str(stop) if stop else None,
     )  # fmt: skip

@@ -38,7 +38,7 @@ def first(core: Core, service: Any, state: HeadsState) -> str:
     tab = f'<div class="beside">{"".join(maps)}</div>' if state.tab == "map" else _panel("", "", "")
     columns = "".join(
         [
-            _panel("first-tokens", "Tokens", _part(ids.STRIP, "strip"), _part(ids.DIRECTION, "segments")),
+            _panel("first-tokens", "Tokens", _part(ids.STRIP, "strip")),
             _panel("first-grid", "All heads", f'<div class="off-line"></div>{grid}'),
             f'<div class="tabs first-tabs"><div class="first-tab-list"></div>{tab}</div>',
         ]

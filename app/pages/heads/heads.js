@@ -3,10 +3,9 @@
 // frame that shows the choice.
 (function () {
     "use strict";
-    const OPENING = 60; // frames that a tab may take to open
     const PATIENCE = 250; // milliseconds after which Dash hears of Run though there are no maps yet
     const PANELS = ["heads-tokens", "heads-grid", "heads-map"]; // that wait for maps
-    const { setProps } = aotlens;
+    const { setProps, closest: within } = aotlens;
     const at = (id) => document.getElementById("heads-" + id);
     const state = { analysis: null, against: null };
     let heads = null, Maps = null;
@@ -14,8 +13,8 @@
     const ready = customElements.whenDefined("aotlens-heads").then(function ({ parts }) {
         Maps = parts.LongMaps;
         heads = new parts.Heads({ ask: aotlens.lineOf("/maps"), wait: aotlens.later });
-        heads.places = [["direction", Direction], ["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
-            ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }]];
+        heads.places = [["strip", parts.Strip], ["grid-cells", parts.Grid], ["ranking", parts.Ranking], ["map-canvas", parts.LargeMap],
+            ["map-off-canvas", class extends parts.LargeMap { of = () => heads.without; }], ["losses-whole", parts.Chips], ["losses-change", parts.Chips]];
         heads.addEventListener("choose", () => send({ head: heads.head }));
         heads.addEventListener("off", function () {
             send({ off: heads.off });
@@ -104,7 +103,7 @@
 
     // ── choices ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    const DEPENDS = { why: ["head", "position", "cell", "direction-of"], predictions: ["position"] }; // by tab
+    const DEPENDS = { why: ["head", "position", "cell"], predictions: ["position"] }; // by tab
     const pending = new Map(); // by store: what it will hold once Dash hears of it
 
     // A choice is drawn and stands in the address and the links at once. Dash hears of it after the frame where a tab that is
@@ -148,35 +147,11 @@
         Object.assign(state, { cell, against });
     }
 
-    // Whether chips show the attention from the token or to it.
-    class Direction {
-        constructor(box, heads) {
-            box.setAttribute("role", "radiogroup");
-            box.setAttribute("aria-label", "What the shading of tokens shows");
-            this.heads = heads;
-            this.inputs = Object.entries({ to: "attention from this token", from: "attention to this token" }).map(function ([value, text]) {
-                const input = Object.assign(document.createElement("input"), { type: "radio", name: `${box.id}-direction`, value });
-                const label = Object.assign(document.createElement("label"), { textContent: text });
-                label.append(input);
-                box.append(label);
-                return input;
-            });
-            box.addEventListener("change", function ({ target }) {
-                heads.set({ direction: target.value });
-                send({ "direction-of": target.value });
-            });
-        }
-
-        draw() {
-            for (const input of this.inputs) input.checked = input.value === this.heads.direction;
-        }
-    }
-
     // The entry of another head that a line of the explanation leads to; of a path through several, a token of its map.
     function leadOn(link) {
         const place = new URL(link.href).searchParams, pair = (name) => place.get(name)?.split(".").map(Number) ?? null;
         const cell = pair("cell"), direction = place.get("direction") ?? "to";
-        if (direction !== heads.direction) send({ "direction-of": direction });
+        aotlens.settle("heads-direction", { value: direction });
         heads.set({ direction, position: Number(place.get("position")), cell });
         heads.choose(...pair("head"));
         lockEntry(cell, null);
@@ -211,31 +186,13 @@
         at("motifs-line").textContent = reason || (state.analysis && values.length ? "Motifs on repeated random tokens: " + values.join(", ") : "");
         at("map-off-caption").textContent = without ? without.off + "." : "";
         if (at("why-button")) at("why-button").hidden = !heads.cell;
-        markLosses();
         if (early() && state.analysis && at("map-canvas").dataset.head) empty ? heads.later() : takeOver();
     }
 
-    // The same token among the losses, whose shading is the server's.
-    function markLosses() {
-        for (const chip of document.querySelectorAll(".strip-losses .chip")) {
-            const index = Number(chip.dataset.position);
-            chip.classList.toggle("chip-here", index === heads.shownPosition);
-            chip.classList.toggle("chip-locked", index === heads.position);
-            chip.setAttribute("aria-pressed", String(index === heads.position));
-        }
-    }
-
-    const within = (target, selector) => target instanceof Element ? target.closest(selector) : null;
-    const lossOf = (target) => within(target, ".heads .strip-losses .chip");
-    const pointLoss = ({ target }) => heads && lossOf(target) && heads.point({ position: Number(lossOf(target).dataset.position) });
-    document.addEventListener("mouseover", pointLoss);
-    document.addEventListener("focusin", pointLoss);
-    for (const left of ["mouseout", "focusout"]) document.addEventListener(left, ({ target }) => lossOf(target) && heads.point());
 
     document.addEventListener("click", function (event) {
-        const loss = lossOf(event.target), against = within(event.target, "#heads-why-lines .why-against");
+        const against = within(event.target, "#heads-why-body .why-against");
         const link = within(event.target, "#heads-why-pairs a");
-        if (loss) heads.lock(Number(loss.dataset.position));
         if (within(event.target, "#heads-why-button")) aotlens.openTab("heads-tabs", "why");
         if (against) compareWith(against);
         if (link && !(event.metaKey || event.shiftKey || event.altKey || event.ctrlKey)) {
@@ -250,12 +207,7 @@
         return plain && state.analysis && at("columns") && !event.target.closest("input, textarea, select, dialog, [contenteditable=true]");
     }
 
-    document.addEventListener("keydown", function (event) {
-        const loss = lossOf(event.target);
-        if (asksWhy(event)) aotlens.openTab("heads-tabs", "why");
-        else if (loss && event.key === "Escape") heads.release();
-        else if (loss) aotlens.moveChip(event, loss);
-    });
+    document.addEventListener("keydown", (event) => asksWhy(event) && aotlens.openTab("heads-tabs", "why"));
 
     // A value that Dash has from `show` already starts nothing: each store that is written sets off others. A page that
     // is opened again has new stores, which hold nothing.
@@ -278,23 +230,21 @@
         show: function ({ analysis, head, position, locked, direction, hide, tab, off, how, corpus }) {
             opened();
             const chosen = { head: head ?? heads?.maps?.head ?? [0, 0], position: position ?? null, off: off ?? [], ...Object.fromEntries(pending) };
-            Object.assign(chosen, { cell: (chosen.cell ?? locked).cell, direction: chosen["direction-of"] ?? direction });
+            chosen.cell = (chosen.cell ?? locked).cell;
             if (analysis !== state.analysis && !heads?.motifs) delete sent.scored; // what could not be scored is asked for again
             Object.assign(state, { analysis, tab, cell: chosen.cell, against: (pending.get("cell") ?? locked).against });
             ready.then(function () {
                 for (const [id, Part] of heads.places) heads.part(Part, at(id));
-                heads.set({ head: chosen.head, position: chosen.position, cell: chosen.cell, off: chosen.off, direction: chosen.direction, hidesFirst: hide });
+                heads.set({ head: chosen.head, position: chosen.position, cell: chosen.cell, off: chosen.off, direction, hidesFirst: hide });
             });
             const run = analysis && { prompt: analysis.prompt, off: chosen.off, how, corpus };
             // Nothing of a tab that is closed; the locked token counts where no entry is locked.
             const why = analysis && head && tab === "why" ? {
                 prompt: analysis.prompt, head: chosen.head, cell: chosen.cell, position: chosen.cell ? null : chosen.position,
-                direction: chosen.direction, against: state.against, off: chosen.off,
+                direction, against: state.against, off: chosen.off,
             } : null;
             const scored = news("scored", analysis?.prompt.checkpoint, page);
             if (scored !== window.dash_clientside.no_update) ready.then(() => heads.set({ motifs: null })); // another model's
-            // Without a text the store is as empty as it was, and its panel, which is in the document from now on, waits.
-            if (tab === "why" && !why) aotlens.passOn("heads-why-of", null, OPENING);
             return {
                 predicted: news("predicted", run && { ...run, position: chosen.position }, page),
                 run: news("run", run, page),
@@ -308,25 +258,15 @@
             if (Object.keys(rest).length || !page?.isConnected || !Array.isArray(head)) return false;
             heads.set({ head, position, cell, direction });
             Object.assign(state, { cell, against: null });
-            send({ head, position, cell: { cell, against: null }, "direction-of": direction });
+            send({ head, position, cell: { cell, against: null } });
+            aotlens.settle("heads-direction", { value: direction });
             if (tab) aotlens.openTab("heads-tabs", tab);
             return true;
         },
 
-        showPredictions: function ({ now, ablated }) {
-            aotlens.draw("heads-next-body", now);
-            aotlens.draw("heads-next-off-body", ablated);
-        },
-
-        showWhy: function ({ lines, pairs }) {
-            aotlens.draw("heads-why-lines", lines);
-            aotlens.drawTables("heads-why-pairs", pairs);
-        },
-
-        showLosses: function ({ whole, change }) {
-            aotlens.draw("heads-losses-whole", whole);
-            aotlens.draw("heads-losses-change", change);
-            ready.then(() => requestAnimationFrame(markLosses));
+        drawTables: function (tables) {
+            for (const [name, data] of Object.entries(tables)) aotlens.drawTables(`heads-${name.replaceAll("_", "-")}`, data);
+            ready.then(() => heads.later()); // which marks tokens
         },
 
         switchAllOn: () => ({ off: [] }),

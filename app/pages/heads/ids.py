@@ -11,14 +11,13 @@ ids = Ids(
     "checkpoint example text run count view direction hide-first prompt-panel tokens strip grid grid-cells map",
     "map-canvas motifs-line columns next open-circuits open-paths open-atlas open-compare rank tabs ranking how",
     "corpus off-line all-on map-off map-off-canvas next-off losses losses-whole losses-change",
-    "losses-change-heading next-body next-off-body",
-    "why why-lines why-pairs why-button",
+    "losses-change-heading next-lines next-off-lines",
+    "why why-pairs why-button",
     "continue new temperature top-k seed stop",
     "prompt",  # store: {checkpoint, text}, as submitted
     "analysis",  # store: {key, prompt, layers, heads, tokens}, of what is shown; None when nothing is
     "head",  # store: [layer, head]
     "position",  # store: the locked token's position, or None
-    "direction-of",  # store: "to" or "from"
     "cell",  # store: {cell: [query, key] that is locked or None, against: what its score is compared with or None}
     "why-of",  # store: {prompt, head, cell, position, direction, against, off} of the explanation wanted, or None
     "scored",  # store: the checkpoint whose heads are scored; None when nothing is shown

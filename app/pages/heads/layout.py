@@ -15,11 +15,12 @@ from app.pages.heads.continuing import continue_panel
 from app.pages.heads.ids import VIEWS, ids
 from app.pages.heads.why import why_button, why_panel
 from app.shell import ids as shell
-from app.shell.controls import link_button, switch_of
-from app.shell.drawn import drawn
-from app.shell.graph import PLOTLY
+from app.shell.controls import switch_of
+from app.shell.graph import PLOTLY, caption
+from app.shell.page_links import leading
 from app.shell.panel import QUIET, about, panel, tabs
 from app.shell.prompt import checkpoint_choice, text_form
+from app.shell.tables import value_tables
 from app.shell.views import about_view
 
 _EXPLAIN_PROMPT = (
@@ -57,7 +58,6 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             *(dcc.Store(id=each) for each in (ids.LISTED, ids.MEASURED, ids.EXPLAINED)),
             dcc.Store(id=ids.HEAD, data=state.head),
             dcc.Store(id=ids.POSITION, data=state.position),
-            dcc.Store(id=ids.DIRECTION_OF, data=state.direction),
             dcc.Store(id=ids.CELL, data={"cell": state.cell, "against": state.against}),
             dcc.Store(id=ids.WHY_OF),
             dcc.Store(id=ids.OFF, data=state.off),
@@ -65,14 +65,13 @@ def layout(core: Core, service: None, state: HeadsState) -> html.Div:
             _prompt_panel(core, checkpoint, text),
             html.Div(
                 [
-                    _tokens_panel(),
+                    _tokens_panel(state),
                     _grid_panel(core, state),
                     tabs(
                         ids.TABS,
                         state.tab,
                         _tabs(core, state),
                         label="Of the head, the token and the text",
-                        when_open=("why",),
                     ),
                 ],
                 id=ids.COLUMNS,
@@ -102,29 +101,30 @@ def _prompt_panel(core: Core, checkpoint: str | None, text: str) -> html.Section
     return panel(ids.PROMPT_PANEL, "Text", _EXPLAIN_PROMPT, form)
 
 
-def _tokens_panel() -> html.Section:
-    direction = html.Div(id=ids.DIRECTION, className="segments", **QUIET)
+def _tokens_panel(state: HeadsState) -> html.Section:
+    ways = {"to": "from this token", "from": "to this token"}
+    direction = switch_of(ids.DIRECTION, "Tokens are shaded by attention", state.direction, ways)
     strip = html.Div(id=ids.STRIP, className="strip", role="group", **{"aria-label": "Tokens", **QUIET})
     return panel(ids.TOKENS, "Tokens", _EXPLAIN_TOKENS, strip, controls=direction)
 
 
 def _next_panel() -> html.Section:
-    table = drawn(ids.NEXT_BODY, "next-box", "Predicted tokens", tabIndex=0)
     about = about_view(VIEWS[ids.NEXT])
-    return panel(ids.NEXT, "Predicted token", about, table, exports=("csv", "json", "python"), follows=ids.PREDICTED)
+    content = [caption(ids.NEXT), value_tables(ids.NEXT_LINES, "Predicted tokens")]
+    return panel(ids.NEXT, "Predicted token", about, content, exports=("csv", "json", "python"), follows=ids.PREDICTED)
 
 
 def _next_off_panel() -> html.Section:
-    table = drawn(ids.NEXT_OFF_BODY, "next-box", "Predicted tokens with heads ablated", tabIndex=0)
-    return panel(ids.NEXT_OFF, "Ablation", "", table, exports=("csv", "json", "python"), follows=ids.PREDICTED)
+    content = [caption(ids.NEXT_OFF), value_tables(ids.NEXT_OFF_LINES, "Predicted tokens with heads ablated")]
+    return panel(ids.NEXT_OFF, "Ablation", "", content, exports=("csv", "json", "python"), follows=ids.PREDICTED)
 
 
 def _losses_panel() -> html.Section:
     content = [
-        html.P(id=shell.caption(ids.LOSSES), className="caption", role="status"),
-        drawn(ids.LOSSES_WHOLE, "strip strip-losses", "Tokens with their losses"),
+        caption(ids.LOSSES),
+        value_tables(ids.LOSSES_WHOLE, "Tokens with their losses", "strip-losses"),
         html.P(id=ids.LOSSES_CHANGE_HEADING, className="caption"),
-        drawn(ids.LOSSES_CHANGE, "strip strip-losses", "Tokens with the change of their losses"),
+        value_tables(ids.LOSSES_CHANGE, "Tokens with the change of their losses", "strip-losses"),
     ]
     exports = ("csv", "json", "python")
     about = about_view(VIEWS[ids.LOSSES])
@@ -149,7 +149,7 @@ def _off_line(core: Core, state: HeadsState) -> html.Div:
     all_on = dmc.Button(
         "Restore all", id=ids.ALL_ON, n_clicks=0, size="compact-xs", variant="default", className="all-on"
     )
-    beside = link_button(ids.OPEN_COMPARE, "Compare with full model", core.links.to("compare"))
+    beside = leading("Compare with full model", core.links.to("compare"), id=ids.OPEN_COMPARE)
     return html.Div([*parts, all_on, beside], id=ids.OFF_LINE, className="off-line")
 
 
@@ -188,9 +188,9 @@ def _map_panel(core: Core) -> html.Section:
     explanation = about_view(VIEWS[ids.MAP])
     links = [
         why_button(),
-        link_button(ids.OPEN_ATLAS, "In the atlas", core.links.to("atlas")),
-        link_button(ids.OPEN_CIRCUITS, "Its circuits", core.links.to("circuits")),
-        link_button(ids.OPEN_PATHS, "Paths through it", core.links.to("paths")),
+        leading("In the atlas", core.links.to("atlas"), id=ids.OPEN_ATLAS),
+        leading("Its circuits", core.links.to("circuits"), id=ids.OPEN_CIRCUITS),
+        leading("Paths through it", core.links.to("paths"), id=ids.OPEN_PATHS),
     ]
     return panel(
         ids.MAP, "One head", explanation, content, controls=links, exports=("png", "svg", "csv", "json", "python")

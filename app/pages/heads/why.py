@@ -10,7 +10,8 @@ from dash import html
 from aotlens.views.scores import SCORE, cancellation, cell_says, pairs_say
 from app.pages.heads.ids import ids
 from app.pages.heads.service import Heads, WhyParameters
-from app.shell.drawn import drawn
+from app.shell import ids as shell
+from app.shell.page_links import leading
 from app.shell.panel import about, panel
 from app.shell.score_lines import pair_table
 from app.shell.tables import value_tables
@@ -41,8 +42,9 @@ def why_button() -> html.Button:
 
 def why_panel() -> html.Section:
     """Lay out the tab."""
-    lines = drawn(ids.WHY_LINES, "", "Why the head attends there")
-    content = html.Div([lines, value_tables(ids.WHY_PAIRS, "Largest pairs of paths")], className="why-lines")
+    content = html.Div(
+        [html.Div(id=shell.body(ids.WHY)), value_tables(ids.WHY_PAIRS, "Largest pairs of paths")], className="why-lines"
+    )
     return panel(
         ids.WHY, "Why it attends there", _EXPLAIN, content, exports=("csv", "json", "python"), follows=ids.WHY_OF
     )
@@ -58,13 +60,13 @@ def explain(service: Heads, params: WhyParameters, top: TopPairs) -> dict[str, A
         "paths", checkpoint=params.checkpoint, text=params.text, of="score", head=params.head, query=params.query,
         key=params.key, against=params.against, part="trace",
     )  # fmt: skip
-    link = html.A("Its trace and sums", href=trace, className="page-link", **{"data-in-app": ""})
-    lines = [
+    link = leading("Its trace and sums", trace)
+    body = [
         html.P(" ".join(filter(None, sentences)), className="why-says"),
         _against(contrasts(score), params),
         html.P([" ".join(filter(None, totals)), " ", link], className="why-says"),
     ]
-    return {"title": f"Why {score.words.cell}", "lines": lines, "pairs": [pair_table(params, top)]}
+    return {"title": f"Why {score.words.cell}", "body": body, "pairs": [pair_table(params, top)]}
 
 
 def contrasts(score: ScoreExpansion) -> list[tuple[int | str, str]]:
@@ -86,7 +88,7 @@ def contrasts(score: ScoreExpansion) -> list[tuple[int | str, str]]:
 def _against(contrasts: Sequence[tuple[int | str, str]], params: WhyParameters) -> html.Div:
     buttons = [
         html.Button(
-            label, className="why-against",
+            label, className="plain-button why-against",
             **{"data-against": str(value), "aria-pressed": str(value == params.against).lower()},
         )
         for value, label in contrasts

@@ -11,7 +11,7 @@
     const clip = (x) => Math.min(Math.max(x, -drawing.bound), drawing.bound);
     const toX = (x) => MARGIN + (x + drawing.bound) / (2 * drawing.bound) * (WIDTH - 2 * MARGIN);
     const toY = (y) => MARGIN + (drawing.high - y) / (drawing.high - drawing.low) * (HEIGHT - 2 * MARGIN);
-    const within = (target, what) => (target instanceof Element ? target.closest(what) : null);
+    const within = aotlens.closest;
 
     // ── drawing ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,10 +122,8 @@
         const box = document.getElementById("nonlinearity-inputs"), from = x?.length ? x : [bound / 4];
         while (box.children.length > inputs) box.lastElementChild.remove();
         while (box.children.length < inputs) {
-            const slider = Object.assign(document.createElement("input"), { type: "range", step: "any", oninput: slide });
-            const label = Object.assign(document.createElement("label"), { className: "field-label" });
-            label.append(`Input ${["x", "x₂"][box.children.length]}`, slider);
-            box.append(label);
+            const slider = aotlens.element("input", { type: "range", step: "any", oninput: slide });
+            box.append(aotlens.element("label", { className: "field-label" }, `Input ${["x", "x₂"][box.children.length]}`, slider));
         }
         [...box.querySelectorAll("input")].forEach(function (slider, place) {
             Object.assign(slider, { min: -bound, max: bound, step: bound / 200 });

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from aotlens.conventions import head_name, percent, signed
 from aotlens.plots import glyphs
 from aotlens.views.paths import PathsParameters
 from app.shell.score_lines import pair_table
-from app.shell.tables import bar, chips, height_of, link, pick, value_table
+from app.shell.tables import bar, chips, height_of, link_cell, pick, value_table
 
 if TYPE_CHECKING:
     from aotlens.paths import (
@@ -27,16 +27,21 @@ if TYPE_CHECKING:
 
 _RANK = ("", "With a question mark not proven: a path that was not computed may be larger", "rank")
 _BAR = ("", "", "")
+#: Tokens with less than this share of the largest value have no number.
+_NUMBERED = 0.04
 
 
 def sources(params: PathsParameters, result: LogitBySource) -> list[dict[str, Any]]:
     """Return the text's tokens, shaded by what all paths from them add; a click explains what is predicted there."""
     return [
-        chips(
-            result.str_tokens, result.of_tokens.tolist(), lambda position: {"position": position},
-            selected=result.position, tip=lambda value: f"all paths from here: {signed(value)} {result.unit}",
-        )
+        _strip(result.str_tokens, result.of_tokens.tolist(), result.unit, lambda position: {"position": position},
+               selected=result.position)
     ]  # fmt: skip
+
+
+def _strip(str_tokens: Sequence[str], values: list[float], unit: str, what: Callable[[int], Any], **rest: Any) -> Any:
+    tips = [f"all paths from here: {signed(value)} {unit}" for value in values]
+    return chips(str_tokens, values, tips, what=what, form="+.1f", least=_NUMBERED, **rest)
 
 
 def sides(params: PathsParameters, score: ScoreExpansion) -> list[dict[str, Any]]:
@@ -50,11 +55,8 @@ def sides(params: PathsParameters, score: ScoreExpansion) -> list[dict[str, Any]
     for side, selected, what in (("query", score.query, query), ("key", score.key, lambda place: {"key": place})):
         values = score.by_source_position(side).sum(0).double().tolist()
         strips.append(
-            chips(
-                score.words.str_tokens, values, what, selected=selected, heading=side.capitalize(),
-                tip=lambda value: f"all paths from here: {signed(value)} {score.words.unit}",
-            )
-        )  # fmt: skip
+            _strip(score.words.str_tokens, values, score.words.unit, what, selected=selected, heading=side.capitalize())
+        )
     return strips
 
 
@@ -93,7 +95,7 @@ def _sentence(path: Path, sentence: str, top: TopPaths) -> list[Any]:
         elif index == 0 and path.source_position is not None:
             place = {"position": path.source_position, "direction": "from"}
             tip += f", what attends to position {path.source_position}"
-        parts += [" → ", link(name, tip, "heads", head=head, **place)]
+        parts += [" → ", link_cell(name, tip, "heads", head=head, **place)]
     return [*parts, f" → {top.end}"]
 
 
@@ -191,4 +193,4 @@ def _cell(trace: Trace, each: TraceEdge | TraceNode) -> Any:
         n = getattr(each, "n_terms", 1)
         return name if n == 1 else f"{name} ({n:,} terms)"
     head, query, key = each.cell
-    return link(name, f"The map of {name}", "heads", head=head, cell=(query, key), position=query)
+    return link_cell(name, f"The map of {name}", "heads", head=head, cell=(query, key), position=query)

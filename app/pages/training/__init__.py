@@ -8,8 +8,9 @@ from typing import Any
 from dash import dcc, html
 
 from aotlens.views import training as views
-from app.shell.arrange import Custom, Form, Panel, Rows, Tabs
+from app.shell.arrange import Form, Panel, Rows, Tabs
 from app.shell.browser import Browser
+from app.shell.moving import Custom
 from app.shell.panel import panel
 from app.shell.props import stores
 from app.shell.view_page import view_page

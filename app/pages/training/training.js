@@ -12,24 +12,14 @@
     const question = (step) => aotlens.address.format("heads", { checkpoint: `${shown.checkpoint}@${step}`, text: shown.text }).split("?")[1];
     const place = () => Number(parts.slider.value);
 
-    function element(name, properties, ...children) {
-        const made = Object.assign(document.createElement(name), properties);
-        made.append(...children);
-        return made;
-    }
-
     function build(box) {
-        const button = (text, label, click) => {
-            const made = element("button", { type: "button", className: "plain-button", textContent: text, onclick: click });
-            made.setAttribute("aria-label", label);
-            return made;
-        };
-        const slider = element("input", { type: "range", min: 0, step: 1, oninput: () => { pause(); show(); } });
-        slider.setAttribute("aria-label", "Step of training");
+        const { element } = aotlens;
+        const button = (text, ariaLabel, onclick) => element("button", { type: "button", className: "plain-button", textContent: text, ariaLabel, onclick });
+        const slider = element("input", { type: "range", min: 0, step: 1, ariaLabel: "Step of training", oninput: () => { pause(); show(); } });
         const step = element("output", { className: "training-step" }), says = element("p", { className: "caption", role: "status" });
         const links = element("span", { className: "training-links" });
         const play = button("Play", "Play all steps", () => (timer ? pause() : start()));
-        const row = element("div", { className: "training-row" }, play, button("‹", "Previous step", () => move(-1)), slider, button("›", "Next step", () => move(1)), step, links);
+        const row = element("div", { className: "view-start" }, play, button("‹", "Previous step", () => move(-1)), slider, button("›", "Next step", () => move(1)), step, links);
         const heads = element("aotlens-heads", {});
         heads.addEventListener("heads", function ({ detail }) {
             toldHead = detail.head.join(".");
@@ -106,7 +96,7 @@
     }
 
     function link(step) {
-        const page = (name, label, fields) => element("a", { className: "page-link", href: aotlens.address.format(name, fields), textContent: label });
+        const page = (name, label, fields) => aotlens.element("a", { className: "page-link", href: aotlens.address.format(name, fields), textContent: label });
         const checkpoint = `${shown.checkpoint}@${step}`;
         parts.links.replaceChildren(
             page("heads", "Heads", { checkpoint, text: shown.text, head: shown.head || undefined }), " ", page("circuits", "Circuits", { checkpoint }), " ",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotlens.conventions import glyphs
 from aotlens.views.trigram_parameters import KINDS, VERDICTS, TrigramsParameters
-from app.shell.tables import height_of, link, mark, number_text, pick, value_table
+from app.shell.tables import height_of, link_cell, mark, number_text, pick, value_table
 
 if TYPE_CHECKING:
     from aotlens.trigrams import (
@@ -172,7 +172,7 @@ def _examples(params: TrigramsParameters, result: ExplainedRow) -> dict[str, Any
         opens: Any = "no text has these tokens"
         if place.prompt:
             fields = {"text": place.prompt, "position": place.position}
-            opens = link("Open in Heads", "This text in Heads", "heads", **fields)
+            opens = link_cell("Open in Heads", "This text in Heads", "heads", **fields)
         note = f"{example.attention:.1%}, {place.distance} back"
         lines.append((note, list(_parts(tokens, example)), opens))
     along = {"checkpoint": params.checkpoint, "head": params.head}

@@ -1,16 +1,12 @@
-// What the page asks the server. Of a control's values one is under way at a time, so that a slider's do not queue up there.
-// When the server has stopped, a notice (app/shell/frame.py) says so, and what the page asks waits until it is back: no answer
-// is lost, and the console is not filled with requests that can't succeed. Where a server that asks for a token was started
-// again, another notice leads to its sign-in, and from there back to this address.
+// When the server has stopped, a notice (app/shell/frame.py) says so, and what the page asks waits until it is back: no
+// answer is lost, and the console is not filled with requests that can't succeed. Where a server that asks for a token was
+// started again, another notice leads to its sign-in, and from there back to this address.
 (function () {
     "use strict";
     const HEALTH = "/healthz";
     const FIRST = 2000, MOST = 60000; // milliseconds from one look to the next; each waits twice as long as the one before
-    const PATIENCE = 3000; // milliseconds that a request waits for the one before it
-    const LONG = 100000; // characters of a request that is not read: an upload
     const send = window.fetch.bind(window);
     const waiting = new Map(); // by the outputs of a callback: what lets its request go on, when the server is back
-    const flying = new Set(), queued = new Map(), late = new Map(); // by `valueOf`: under way; what lets the next go; its timer
     let gone = false, leaving = false, wait = FIRST, timer = null, looking = null;
 
     // The response; or null if the server did not answer, or a proxy says that it did not.
@@ -57,30 +53,16 @@
 
     const outputsOf = (init) => typeof init?.body === "string" ? JSON.parse(init.body).output : Symbol("not a callback");
 
-    // A callback and the controls whose values have set it off; null of anything else, as of a click, which counts.
-    function valueOf(init) {
-        if (typeof init?.body !== "string" || init.body.length > LONG) return null;
-        const { output, changedPropIds } = JSON.parse(init.body);
-        return changedPropIds?.length && changedPropIds.every((each) => each.endsWith(".value")) ? `${output} ${changedPropIds}` : null;
-    }
-
     // True when it may go; false when the same has been asked again meanwhile.
-    function turn(others, name) {
-        others.get(name)?.(false);
-        return new Promise((resolve) => others.set(name, resolve));
-    }
-
-    function next(name) {
-        clearTimeout(late.get(name));
-        late.delete(name);
-        queued.get(name)?.(true);
-        queued.delete(name);
+    function turn(name) {
+        waiting.get(name)?.(false);
+        return new Promise((resolve) => waiting.set(name, resolve));
     }
 
     // The answer; null where it is not wanted any more, or the server does not know this browser.
     async function answer(input, init) {
         for (let tries = 0; tries < 3; tries++) {
-            if (gone && !(await turn(waiting, outputsOf(init)))) return null;
+            if (gone && !(await turn(outputsOf(init)))) return null;
             const response = await ask(input, init);
             if (response && response.status === 401) {
                 signIn();
@@ -94,18 +76,7 @@
 
     window.fetch = async function (input, init) {
         if (!/\/_dash-|\/maps[/?]/.test(input.url || input)) return send(input, init);
-        const name = valueOf(init), nothing = () => new Response(null, { status: 204 }); // which Dash reads as "no change"
-        if (flying.has(name)) {
-            if (!late.has(name)) late.set(name, setTimeout(next, PATIENCE, name));
-            if (!(await turn(queued, name))) return nothing();
-        }
-        if (name) flying.add(name);
-        try {
-            return (await answer(input, init)) ?? nothing();
-        } finally {
-            flying.delete(name);
-            next(name);
-        }
+        return (await answer(input, init)) ?? new Response(null, { status: 204 }); // which Dash reads as "no change"
     };
 
     function lookAgain() {

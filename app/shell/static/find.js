@@ -5,17 +5,11 @@
     let dialog, box, list, entries;
 
     function build() {
-        dialog = document.createElement("dialog");
-        dialog.className = "find";
-        box = document.createElement("input");
-        box.type = "text"; // Escape empties a search box first, and this one has only to close
-        box.placeholder = "induction, a page, a panel, a checkpoint";
-        box.setAttribute("role", "searchbox");
-        box.setAttribute("aria-label", "Find heads, pages, panels and checkpoints");
-        list = document.createElement("div");
-        list.className = "find-list";
-        list.setAttribute("role", "status");
-        dialog.append(box, list);
+        // Escape empties a search box first, and this one has only to close.
+        const search = { type: "text", role: "searchbox", ariaLabel: "Find heads, pages, panels and checkpoints" };
+        box = aotlens.element("input", { ...search, placeholder: "induction, a page, a panel, a checkpoint" });
+        list = aotlens.element("div", { className: "find-list", role: "status" });
+        dialog = aotlens.element("dialog", { className: "find" }, box, list);
         document.body.append(dialog);
         box.addEventListener("input", show);
         dialog.addEventListener("keydown", move);
@@ -53,20 +47,12 @@
     }
 
     function entryLink({ name, note, href }) {
-        const link = document.createElement("a"), small = document.createElement("small");
-        link.href = aotlens.address.along(href);
+        const link = aotlens.element("a", { href: aotlens.address.along(href) }, name, aotlens.element("small", {}, note));
         link.dataset.inApp = "";
-        small.textContent = note;
-        link.append(name, small);
         return link;
     }
 
-    function remark(text) {
-        const paragraph = document.createElement("p");
-        paragraph.className = "find-none";
-        paragraph.textContent = text;
-        return paragraph;
-    }
+    const remark = (text) => aotlens.element("p", { className: "find-none" }, text);
 
     // Arrow keys walk through the list, Enter in the box takes its first entry.
     function move(event) {
@@ -101,7 +87,7 @@
     }
 
     document.addEventListener("keydown", function (event) {
-        const typing = event.target instanceof Element && event.target.closest("input, textarea, select, [contenteditable]");
+        const typing = aotlens.closest(event.target, "input, textarea, select, [contenteditable]");
         const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
         const command = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey);
         if (!slash && !command) return;
@@ -110,6 +96,6 @@
     });
 
     document.addEventListener("click", ({ target }) => {
-        if (target instanceof Element && target.closest(".find-open")) open();
+        if (aotlens.closest(target, ".find-open")) open();
     });
 })();

@@ -17,7 +17,6 @@
             aotlens.choose(aotlens.pageOf(), { [field]: position, ...(both.aligned ? { other_position: null } : {}) });
         });
         both.addEventListener("pair", ({ detail: { left, right } }) => aotlens.choose(aotlens.pageOf(), { head: left, other_head: right, tab: "maps" }));
-        for (const side of SIDES) both.panes[side].addEventListener("drawn", () => markTokens(side));
     });
 
     // ── maps, by a route of their own ───────────────────────────────────────────────────────────────────────
@@ -120,31 +119,6 @@
         if (open.getAttribute("href") !== href) open.setAttribute("href", href);
     }
 
-    // ── tokens, whose shading is the server's ───────────────────────────────────────────────────────────────
-
-    function markTokens(side) {
-        const { position, pointed: { cell, position: here } } = both.panes[side], pointed = cell ?? (here === null ? [] : [here]);
-        for (const chip of at(`.strip[data-side=${side}]`)?.children ?? []) {
-            const place = Number(chip.dataset.position), pressed = String(place === position);
-            chip.classList.toggle("chip-here", pointed.includes(place));
-            chip.classList.toggle("chip-locked", place === position);
-            if (chip.getAttribute("aria-pressed") !== pressed) chip.setAttribute("aria-pressed", pressed);
-        }
-    }
-
-    const chipOf = (target) => both && target instanceof Element ? target.closest(".strip[data-side] .chip") : null;
-    const paneOf = (chip) => both.panes[chip.parentElement.dataset.side];
-    const point = ({ target }) => chipOf(target) && paneOf(chipOf(target)).point({ position: Number(chipOf(target).dataset.position) });
-    document.addEventListener("mouseover", point);
-    document.addEventListener("focusin", (event) => event.target.matches?.(":focus-visible") && point(event));
-    for (const left of ["mouseout", "focusout"]) document.addEventListener(left, ({ target }) => chipOf(target) && paneOf(chipOf(target)).point());
-    document.addEventListener("click", ({ target }) => chipOf(target) && paneOf(chipOf(target)).lock(Number(chipOf(target).dataset.position)));
-    document.addEventListener("keydown", function (event) {
-        const chip = chipOf(event.target);
-        if (chip && event.key === "Escape") paneOf(chip).release();
-        else if (chip) aotlens.moveChip(event, chip);
-    });
-
     aotlens.page("pairMaps", {
         show: function ({ shown, runs, pairs }) {
             if (state.page !== at(".pair-maps")) { // the page is opened again
@@ -159,8 +133,11 @@
         },
 
         drawStrips: function (strips) {
-            for (const side of SIDES) aotlens.draw(at(`.strip[data-side=${side}]`).id, strips[side]);
-            ready.then(() => requestAnimationFrame(() => SIDES.forEach(markTokens)));
+            for (const side of SIDES) {
+                const box = at(`.tokens-${side}`); // whose shading is the server's
+                aotlens.drawTables(box.id, strips[side]);
+                ready.then(() => both.panes[side].part(parts.Chips, box));
+            }
         },
     });
 })();

@@ -7,8 +7,7 @@
         try {
             await navigator.clipboard.writeText(text);
         } catch (error) {
-            const box = document.createElement("textarea");
-            box.value = text;
+            const box = aotlens.element("textarea", { value: text });
             (document.querySelector("dialog[open]") || document.body).append(box);
             box.select();
             document.execCommand("copy");
@@ -25,20 +24,12 @@
         setTimeout(() => { button.textContent = name; }, 1500);
     }
 
-    function save(text) {
-        const link = document.createElement("a");
-        link.href = URL.createObjectURL(new Blob([text], { type: "text/x-python" }));
-        link.download = "aotlens-view.py";
-        link.click();
-        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    }
-
     const lines = () => document.getElementById("python-code").textContent;
 
     const actions = {
         ".copy-link": (button) => copied(button, location.href),
         ".python-copy": (button) => copied(button, lines()),
-        ".python-save": () => save(lines()),
+        ".python-save": () => aotlens.saveBlob(new Blob([lines()], { type: "text/x-python" }), "aotlens-view.py"),
         ".python-close": () => document.getElementById("python").close(),
         '[id$="-export-python"]': (entry) => aotlens.setProps("python-asked", {
             data: { panel: entry.id.replace(/-export-python$/, ""), search: location.search, at: Date.now() },

@@ -28,7 +28,7 @@
     // A field that waits for more typing has not told Dash.
     function isTyped() {
         for (const [field, { id, value, until }] of typed) {
-            if (performance.now() > until || !field.isConnected || dash_component_api.getLayout(id)?.props.value !== value) typed.delete(field);
+            if (performance.now() > until || !field.isConnected || aotlens.component(id)?.props.value !== value) typed.delete(field);
         }
         return typed.size > 0;
     }
@@ -67,12 +67,7 @@
     }
 
     window.addEventListener("input", function ({ target }) {
-        let props;
-        try {
-            ({ props } = dash_component_api.getLayout(target.id) ?? {});
-        } catch (error) {
-            return; // no component of Dash's
-        }
+        const { props } = aotlens.component(target.id) ?? {};
         if (typeof props?.debounce !== "number") return;
         typed.set(target, { id: target.id, value: props.value, until: performance.now() + props.debounce + HEARS });
     }, true);

@@ -5,15 +5,9 @@
     const media = matchMedia("(prefers-color-scheme: dark)");
     let choice = "system";
 
-    function effective() {
-        if (choice !== "system") return choice;
-        return media.matches ? "dark" : "light";
-    }
-
     function applyTheme() {
-        const theme = effective();
+        const theme = choice !== "system" ? choice : media.matches ? "dark" : "light";
         document.documentElement.style.colorScheme = theme;
-        document.documentElement.dataset.agThemeMode = theme;
         return theme;
     }
 
@@ -49,17 +43,13 @@
 
     // The menu of a group of pages is open while something in it has the focus.
     function shutMenu() {
-        const inside = document.activeElement && document.activeElement.closest(".nav-group");
-        if (inside) document.activeElement.blur();
+        if (document.activeElement?.closest(".nav-group")) document.activeElement.blur();
     }
-    document.addEventListener("keydown", function (event) {
-        if (event.key === "Escape") shutMenu();
-    });
 
     // A link of the menu takes the checkpoint, the text and the head along; its address is known before it is followed.
     for (const kind of ["pointerover", "pointerdown", "focusin"]) {
         document.addEventListener(kind, function ({ target }) {
-            const link = target instanceof Element && target.closest(".nav-link");
+            const link = aotlens.closest(target, ".nav-link");
             if (link) link.setAttribute("href", aotlens.address.along(new URL(link.href).pathname));
         }, true);
     }
@@ -67,7 +57,7 @@
     // A link that is drawn, and no component, leads to another page as Dash's own links do. At the window, after pages'
     // scripts, which may take it themselves.
     window.addEventListener("click", function (event) {
-        const link = event.target instanceof Element && event.target.closest("a[data-in-app]");
+        const link = aotlens.closest(event.target, "a[data-in-app]");
         if (!link || event.defaultPrevented || event.metaKey || event.shiftKey || event.altKey || event.ctrlKey) return;
         event.preventDefault();
         history.pushState({}, "", link.getAttribute("href"));
@@ -93,18 +83,8 @@
         document.getElementById(event.target.id.replace(/-text$/, "-run")).click();
     });
 
-    // The Dash component of an element; Mantine has elements with ids of its own.
-    function componentOf(id) {
-        try {
-            return window.dash_component_api.getLayout(id);
-        } catch (error) {
-            return undefined;
-        }
-    }
-
-    function numberIn(text, { thousandSeparator, min, max }) {
-        const digits = thousandSeparator ? text.replaceAll(thousandSeparator, "") : text;
-        const number = digits.trim() === "" ? NaN : Number(digits);
+    function numberIn(text, { min, max }) {
+        const number = text.trim() === "" ? NaN : Number(text);
         return Number.isNaN(number) ? undefined : Math.min(Math.max(number, min ?? -Infinity), max ?? Infinity);
     }
 
@@ -112,8 +92,8 @@
     // at once acts on what its reader sees, not on what was there before.
     document.addEventListener("focusout", function ({ target }) {
         if (!(target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) || !target.id) return;
-        const component = componentOf(target.id);
-        if (!component || !component.props || !component.props.debounce) return;
+        const component = aotlens.component(target.id);
+        if (!component?.props?.debounce) return;
         const value = component.type === "NumberInput" ? numberIn(target.value, component.props) : target.value;
         if (value !== undefined && value !== component.props.value) aotlens.setProps(target.id, { value: value });
     });
@@ -129,6 +109,7 @@
 
     document.addEventListener("keydown", function (event) {
         if (event.key !== "Escape") return;
+        shutMenu();
         const about = document.querySelector(OPENED);
         if (about) {
             about.open = false;
@@ -147,26 +128,21 @@
         aotlens.later(() => window.dispatchEvent(new Event("resize")), 50);
     }
 
-    document.addEventListener("click", ({ target }) => target instanceof Element && target.closest("[role=tab]") && remeasure());
+    document.addEventListener("click", ({ target }) => aotlens.closest(target, "[role=tab]") && remeasure());
 
-    function download(uri, name) {
-        const link = document.createElement("a");
-        link.href = uri;
-        link.download = name;
-        link.click();
-    }
+    const download = (href, name) => aotlens.element("a", { href, download: name }).click();
 
-    function saveBlob(content, name) {
+    aotlens.saveBlob = function (content, name) {
         const address = URL.createObjectURL(content);
         download(address, name);
         setTimeout(() => URL.revokeObjectURL(address), 10_000);
-    }
+    };
 
     // plotly, which a page without figures of its own has not loaded.
     function plotly() {
         return window.Plotly ? Promise.resolve() : new Promise(function (done, failed) {
             const { plotly: src } = document.querySelector("[data-plotly]").dataset;
-            document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed }));
+            document.head.append(aotlens.element("script", { src, onload: done, onerror: failed }));
         });
     }
 
@@ -179,7 +155,7 @@
         if (panel.querySelector(".paper-figure")) return; // made by the server (`sharing.save_pictures`)
         const plot = panel.querySelector(".js-plotly-plot"), image = panel.querySelector("img[src]"), box = panel.querySelector(".large, .patch-maps");
         const title = panel.querySelector(".panel-title").textContent;
-        if (box && box.map) box.map.file(format).then(({ name, content }) => saveBlob(content, `${safeName(name)}.${format}`));
+        if (box && box.map) box.map.file(format).then(({ name, content }) => aotlens.saveBlob(content, `${safeName(name)}.${format}`));
         else if (plot && plot.data.length) savePlot(plot, format, title);
         else if (image && image.src) download(image.src, safeName(title) + ".png");
     }
@@ -201,12 +177,6 @@
             { format: format, width: 900, height: 820, scale: 2, filename: safeName(name) });
     }
 
-    // In a grid, Enter does to the focused cell what a click does.
-    document.addEventListener("keydown", function (event) {
-        if (event.key !== "Enter" || !(event.target instanceof Element)) return;
-        if (event.target.matches(".ag-cell")) event.target.click();
-    });
-
     // What a server found is all shown: it has searched by rules of its own (aotlens' `Labels.search`).
     window.dashMantineFunctions = Object.assign({}, window.dashMantineFunctions, {
         keepAll: ({ options }) => options,
@@ -217,18 +187,6 @@
     function plainNumber(value) {
         return Number(Number(value).toPrecision(6)).toString().replace("-", "−");
     }
-
-    // For scripts of pages with a strip of tokens: the arrow keys move the focus along it.
-    aotlens.moveChip = function (event, chip) {
-        const chips = chip.parentElement.children;
-        const here = Number(chip.dataset.position);
-        const to = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: chips.length - 1 }[event.key];
-        if (to === undefined || !chips[to]) return;
-        event.preventDefault();
-        chip.tabIndex = -1;
-        chips[to].tabIndex = 0;
-        chips[to].focus();
-    };
 
     aotlens.page("shell", {
         chooseTheme: function ({ chosen }) {

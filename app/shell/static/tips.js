@@ -1,11 +1,7 @@
 // Tooltips: an element with data-tip says that text on hover and when the keyboard's focus is on it; Escape takes it away.
 (function () {
     "use strict";
-    const tip = document.createElement("div");
-    tip.id = "tip";
-    tip.className = "tip";
-    tip.role = "tooltip";
-    tip.hidden = true;
+    const tip = aotlens.element("div", { id: "tip", className: "tip", role: "tooltip", hidden: true });
 
     function hide() {
         const owner = document.querySelector('[aria-describedby="tip"]');
@@ -25,10 +21,8 @@
         tip.style.top = (below ? place.bottom + 6 : place.top - 6 - size.height) + "px";
     }
 
-    const owner = (target) => target instanceof Element ? target.closest("[data-tip]") : null;
-
     function enter({ target }) {
-        const element = owner(target);
+        const element = aotlens.closest(target, "[data-tip]");
         if (element) show(element);
         else hide();
     }

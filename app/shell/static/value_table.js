@@ -35,9 +35,9 @@
             if (value.heat) mark.style.setProperty("--heat", `${100 * value.heat}%`);
             return mark;
         }
-        const track = make("span", undefined, { class: "track" }), width = 50 * Math.abs(value.bar);
+        const track = make("span", undefined, { class: value.whole ? "track whole" : "track" }), width = (value.whole ? 100 : 50) * Math.abs(value.bar);
         const bar = make("span", undefined, { class: value.bar < 0 ? "bar bar-negative" : "bar" });
-        Object.assign(bar.style, { width: `${width}%`, left: `${value.bar < 0 ? 50 - width : 50}%` });
+        Object.assign(bar.style, { width: `${width}%`, left: `${value.whole ? 0 : value.bar < 0 ? 50 - width : 50}%` });
         track.append(bar);
         return track;
     }
@@ -58,11 +58,28 @@
             const chip = clickable(data, attributes);
             chip.classList.toggle("chip-locked", isSelected);
             chip.style.setProperty("--heat", `${heat}%`);
-            if (isSelected) chip.tabIndex = 0;
+            if (position === (selected ?? 0)) chip.tabIndex = 0;
             return chip;
         }));
         return group;
     }
+
+    // Where an element is among the children of the group, of its child, …; null outside.
+    function placeIn(group, element) {
+        const place = [];
+        for (; element && element !== group; element = element.parentElement) {
+            place.unshift([...element.parentElement?.children ?? []].indexOf(element));
+        }
+        return element ? place : null;
+    }
+
+    // The focus stays where it was.
+    aotlens.redraw = function (group, children) {
+        const place = placeIn(group, document.activeElement);
+        group.replaceChildren(...children);
+        const focused = place && place.reduce((element, index) => element?.children[index], group);
+        if (focused && focused !== group) focused.focus({ preventScroll: true });
+    };
 
     const numberOf = (value) => parseFloat(String(value?.text ?? value).replace("−", "-").replaceAll(",", ""));
 
@@ -155,7 +172,7 @@
 
     window.addEventListener("beforeprint", () => document.querySelectorAll(".values-box").forEach((box) => box.dispatchEvent(new Event("print"))));
 
-    const within = (target, what) => (target instanceof Element ? target.closest(`.value-tables ${what}`) : null);
+    const within = (target, what) => aotlens.closest(target, `.value-tables ${what}`);
 
     document.addEventListener("click", function ({ target }) {
         const head = within(target, "th button"), row = getSelection().isCollapsed && within(target, "tr.chooses");
@@ -164,15 +181,15 @@
         if (button) picks.get(button.closest(".value-tables").id)?.(button.pick);
     });
 
+    const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -Infinity], End: [0, Infinity] };
+    const buttonsOf = (line) => [...line?.querySelectorAll("button") ?? []];
+
     document.addEventListener("keydown", function (event) {
-        const button = within(event.target, "td button"), chip = within(event.target, ".chip");
-        if (chip) aotlens.moveChip(event, chip);
-        const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] || [];
+        const button = within(event.target, ":is(td button, .chip)"), [down, across] = MOVES[event.key] ?? [];
         if (!button || down === undefined) return;
         event.preventDefault();
-        const row = button.closest("tr"), inRow = [...row.querySelectorAll("button")];
-        const beside = down ? (down > 0 ? row.nextElementSibling : row.previousElementSibling) : row;
-        const next = beside && [...beside.querySelectorAll("button")][inRow.indexOf(button) + across];
+        const row = button.closest("tr, .strip"), to = down ? buttonsOf(down > 0 ? row.nextElementSibling : row.previousElementSibling) : buttonsOf(row);
+        const next = Number.isFinite(across) ? to[buttonsOf(row).indexOf(button) + across] : to.at(across > 0 ? -1 : 0);
         if (!next) return;
         button.tabIndex = -1;
         next.tabIndex = 0;

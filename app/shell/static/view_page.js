@@ -4,18 +4,10 @@
 (function () {
     "use strict";
     const same = (one, other) => JSON.stringify(one ?? null) === JSON.stringify(other ?? null);
+    const { component } = aotlens;
     const pageOf = aotlens.pageOf = () => document.querySelector(".view-page")?.id.replace(/-page$/, "");
     const factsOf = (page) => JSON.parse(document.getElementById(`${page}-page`).dataset.facts);
     const asText = (value) => (Array.isArray(value) ? value.map(String) : value === null || value === undefined ? null : String(value));
-
-    // The Dash component of an id; nothing if the page has none.
-    function component(id) {
-        try {
-            return dash_component_api.getLayout(id);
-        } catch (error) {
-            return undefined;
-        }
-    }
 
     // Sets fields of the page: {field: value}; of a searched field, whose options may lack it, {value, label}.
     aotlens.choose = function (page, fields) {
@@ -79,17 +71,6 @@
         aotlens.choose(page, Object.fromEntries(Object.entries(JSON.parse(button.dataset.sets)).map(([field, value]) => [field, valueOf(value)])));
         button.closest("details")?.removeAttribute("open");
     });
-
-    const buttons = {}; // by numbers of layers and heads, and class: what a head picker draws
-    function buttonsOf([layers, heads], className = "pick-head", what = "Head") {
-        const button = (layer, head) => ({ type: "button", props: {
-            children: `${layer}.${head}`, className, tabindex: -1, title: `Layer ${layer}, head ${head}`,
-            "data-layer": layer, "data-head": head, "aria-label": `${what} ${layer}.${head}`,
-        } });
-        return buttons[[layers, heads, className]] ??= Array.from({ length: layers }, (_, layer) => ({ type: "div", props: {
-            className: "pick-layer", children: Array.from({ length: heads }, (_, head) => button(layer, head)),
-        } }));
-    }
 
     // What a control says of its field (`fields.kind_of`): a slider at its end, an empty box and all models of a group say
     // nothing in particular; Mantine has texts for the numbers of rows.
@@ -235,14 +216,9 @@
             const page = pageOf(), { heads = [], kinds = {} } = page ? factsOf(page) : {};
             if (!limits || !shown) return;
             for (const field of heads.filter((each) => limits.heads[each])) {
-                const id = `${page}-field-${field}`, sizes = limits.heads[field];
-                if (kinds[field] === "heads") {
-                    aotlens.showSwitches(`${id}-heads`, shown[field], buttonsOf(sizes, "head-switch", "Ablate head"));
-                    document.getElementById(`${id}-line`).textContent = (shown[field] ?? []).map((head) => head.join(".")).join(", ") || "none";
-                } else {
-                    const [layer, head] = shown[field] ?? [0, 0];
-                    aotlens.showHead(`${id}-heads`, { layer, head }, buttonsOf(sizes));
-                }
+                const id = `${page}-field-${field}-heads`, isSeveral = kinds[field] === "heads", names = document.getElementById(`${page}-field-${field}-line`);
+                aotlens.showHeads(id, limits.heads[field], isSeveral ? shown[field] ?? [] : [shown[field] ?? [0, 0]]);
+                if (isSeveral) names.textContent = (shown[field] ?? []).map((head) => head.join(".")).join(", ") || "none";
             }
         },
 

@@ -7,21 +7,12 @@
     const PATIENCE = 1200; // frames
     const states = new WeakMap(); // by the panel's element: {seen, asked, wanted}, the last two as JSON
 
-    // A panel of a page that is being left is seen for some frames after Dash has forgotten it.
-    function known(id) {
-        try {
-            return dash_component_api.getLayout(id) !== undefined;
-        } catch (error) {
-            return false; // it looks inside a path that is not there
-        }
-    }
-
     function update(panel) {
         const state = states.get(panel);
         if (state.wanted === undefined) return;
         const store = panel.id + "-seen";
         const isAsked = state.seen || (state.seen === false && "always" in panel.dataset); // all of a page at once
-        if (isAsked && state.asked !== state.wanted && known(store)) {
+        if (isAsked && state.asked !== state.wanted && aotlens.component(store)) { // not of a page that is being left
             state.asked = state.wanted;
             aotlens.setProps(store, { data: JSON.parse(state.wanted) });
         }

@@ -90,9 +90,28 @@
 
         setProps: (id, props) => dash_clientside.set_props(id, props),
 
+        // The Dash component of an id; nothing if the page has none, as of Mantine's own elements. Dash looks inside a path
+        // that is not there while a page is being left.
+        component: function (id) {
+            try {
+                return dash_component_api.getLayout(id);
+            } catch (error) {
+                return undefined;
+            }
+        },
+
+        // The element of a target of an event, or around it; null if there is none.
+        closest: (target, selector) => (target instanceof Element ? target.closest(selector) : null),
+
+        element: function (name, properties, ...children) {
+            const made = Object.assign(document.createElement(name), properties);
+            made.append(...children);
+            return made;
+        },
+
         // Sets those of a component's properties that are others now: whatever is set is rendered anew.
         settle: function (id, props) {
-            const now = dash_component_api.getLayout(id).props, same = (name) => JSON.stringify(now[name] ?? null) === JSON.stringify(props[name] ?? null);
+            const now = aotlens.component(id).props, same = (name) => JSON.stringify(now[name] ?? null) === JSON.stringify(props[name] ?? null);
             const changed = Object.entries(props).filter(([name]) => !same(name));
             if (changed.length) aotlens.setProps(id, Object.fromEntries(changed));
         },

@@ -156,11 +156,6 @@ def test_positions_behind_a_norm_are_marked_as_on_another_scale_than_tokens(more
     assert left_sides(plain.config, 0, "qk")["positions"] == "positions" and not circuit_of(more, plain).reasons
 
 
-def test_unknown_checkpoints_are_refused(more: Views):
-    with pytest.raises(RequestError, match="No checkpoint is called"):
-        ask(more, "../etc")
-
-
 # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from app.core import Core
-from app.core.settings import Settings
-from app.factory import create_app
 from app.shell.app import App
 from tests.app.conftest import save_images, save_regression, save_tiny
+from tests.app.declared_pages import alone
 
 
 @pytest.fixture(scope="session")
-def regression_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
-    """Two models that read three numbers, one that reads two, one of text, one of images; no other."""
-    folder = tmp_path_factory.mktemp("models")
-    save_regression(folder, "three-mhsa")
-    save_regression(folder, "three-mssa", attention="mssa", d_mlp=16)
-    save_regression(folder, "two", d=2, n_layers=1)
-    save_tiny(folder, "tiny-mhsa")
-    save_images(folder, "digits-tiny")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Core.start(Settings(checkpoints=(folder,), device="cpu"))
-
-
-@pytest.fixture(scope="session")
-def regression_app(regression_core: Core) -> App:
-    """An app with these models."""
-    return create_app(regression_core.settings, regression_core)
+def regression_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """An app of two models that read three numbers, one that reads two, one of text, one of images; no other."""
+    saves = (
+        partial(save_regression, name="three-mhsa"),
+        partial(save_regression, name="three-mssa", attention="mssa", d_mlp=16),
+        partial(save_regression, name="two", d=2, n_layers=1),
+        partial(save_tiny, name="tiny-mhsa"),
+        partial(save_images, name="digits-tiny"),
+    )
+    with alone(tmp_path_factory, *saves) as app:
+        yield app
 
 
 def picture_file(kind: str = "PNG", *, size: tuple[int, int] = (30, 20), mode: str = "L") -> bytes:
@@ -48,13 +40,15 @@ def picture_file(kind: str = "PNG", *, size: tuple[int, int] = (30, 20), mode: s
 
 
 @pytest.fixture(scope="session")
-def image_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
-    """Two models of images, one of them with MLPs, and one of text; nothing that is bundled or the user's own."""
-    folder = tmp_path_factory.mktemp("models")
-    save_images(folder, "digits-tiny")
-    save_images(folder, "digits-vit", d_mlp=16, n_layers=1, class_token=False, n_ctx=16, pooling="mean")
-    save_tiny(folder, "tiny-mhsa")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Core.start(Settings(checkpoints=(folder,), device="cpu"))
+def image_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """An app of two models of images, one of them with MLPs, and one of text; no other."""
+    vit = {"d_mlp": 16, "n_layers": 1, "class_token": False, "n_ctx": 16, "pooling": "mean"}
+    images = (partial(save_images, name="digits-tiny"), partial(save_images, name="digits-vit", **vit))
+    with alone(tmp_path_factory, *images, partial(save_tiny, name="tiny-mhsa")) as app:
+        yield app
+
+
+@pytest.fixture(scope="session")
+def image_core(image_app: App) -> Core:
+    """The core of that app."""
+    return image_app.core

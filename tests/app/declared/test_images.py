@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from aotlens.views.images import CONSISTENCY, HEAD, IMAGES, LAYER, PATCHES, PRED
 from app.core import Core
 from app.core.errors import RequestError
 from app.core.settings import Settings
-from app.factory import create_app
 from app.pages.images import PAGE, arrays
 from app.shell.maps import packed_patches, sentences
 from app.shell.view_service import Views
@@ -190,7 +189,7 @@ def test_images_that_are_not_there_stop_the_start(spec: str) -> None:
 def test_what_reads_no_images_is_told_where_to_go(images: Views, image_core: Core) -> None:
     with refused("tiny-mhsa", "another kind", error=RequestError):
         images.values({"checkpoint": "tiny-mhsa"})
-    with pytest.raises(RequestError, match="page Images"):
+    with refused("digits-tiny", "not text", "page Images", error=RequestError):
         image_core.inference.analyse("digits-tiny", "a text")
     assert image_core.catalog.default() == "tiny-mhsa" and images.values({}).checkpoint == "digits-tiny"
 
@@ -249,21 +248,6 @@ def test_a_vit_of_others_has_the_views_of_attention(image_core: Core, tmp_path: 
     patches = images.workshop.result(PATCHES, images.values({**form, "target": 4}))
     np.testing.assert_allclose(patches.logit.total[0, 0], own.logits[3, 4].numpy(), atol=1e-4)
     assert "MLPs" in PATCHES.caption(params, patches)
-
-
-def test_services_of_text_say_where_models_of_images_are_shown(image_core: Core) -> None:
-    """What a panel of every other page says of one: the services' own sentence, not an error."""
-    services = create_app(image_core.settings, image_core).services
-    name = "digits-tiny"
-    asked: dict[str, Callable[[], object]] = {
-        "heads": lambda: image_core.inference.analyse(name, "a text"),
-    }
-    for page, ask in asked.items():
-        with refused("digits-tiny", "not text", "page Images", error=RequestError):
-            ask()
-            pytest.fail(page)
-    with refused("digits-tiny is a checkpoint of another kind", error=RequestError):
-        services["trigrams"].values({"checkpoint": name})
 
 
 def test_an_address_names_what_is_there(image_core: Core) -> None:

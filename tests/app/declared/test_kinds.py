@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -13,11 +12,10 @@ from aotlens.views.regression import ERRORS, LAYERS, MAP, MOTIFS, SUPPORT, WITHO
 from app.pages.regression import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import choose, entry, fits, in_the_first_screen, opened, serve, settled, written
-from tests.app.test_accessibility import OPTIONS, answered, faults
+from tests.app.conftest import choose, entry, in_the_first_screen, opened, serve, written
+from tests.app.declared_pages import addresses, asked, shows
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+at = addresses(PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +27,6 @@ def address(regression_app: App) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def service(regression_app: App) -> Views:
     return regression_app.services["regression"]
-
-
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state(state))
-
-
-def shows(page: Page, service: Views, view: Any, **state: Any) -> None:
-    """Waits until a panel has the caption of a choice."""
-    params = service.values(state)
-    said = view.caption(params, service.workshop.result(view, params))
-    expect(page.locator(f"#regression-{view.name}-caption")).to_have_text(said)
-    settled(page)
-
-
-def asked(page: Page) -> list[str]:
-    """The requests for panels from now on."""
-    requests: list[str] = []
-    page.on("request", lambda each: requests.append(each.url) if "_dash-update" in each.url else None)
-    return requests
 
 
 @pytest.mark.visit
@@ -130,16 +109,3 @@ def test_a_table_is_saved_and_links_take_the_choice_along(open_page, service: Vi
     expect(page.locator("#checkpoints-card-title")).to_have_text("two")
     choose(page, page.get_by_role("link", name="Open in Regression").click)
     shows(page, service, ERRORS, checkpoint="two")
-
-
-def test_every_kind_can_be_used_by_everybody_at_two_widths(open_page, service: Views) -> None:
-    page = open_page(at(checkpoint="three-mhsa", nonzero=1))
-    shows(page, service, ERRORS, checkpoint="three-mhsa", nonzero=1)
-    answered(page)
-    assert faults(page, OPTIONS) == []
-    opened(page, "Heads on a prompt")
-    assert faults(page, OPTIONS, "#regression-field-tab") == []
-    page.set_viewport_size({"width": 800, "height": 900})
-    fits(page)
-    form, panel = (page.locator(id).bounding_box() for id in ("#regression-form", "#regression-errors"))
-    assert form and panel and form["y"] > panel["y"], "a form is below the first panel in a narrow window"

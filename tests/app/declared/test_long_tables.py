@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,23 +14,12 @@ from aotlens.conventions import glyphs
 from aotlens.views.trigrams import CHECK, CHOICE, ONE, ROWS
 from app.core import Core
 from app.core.settings import Settings
-from app.factory import create_app
 from app.pages.trigrams import PAGE
 from app.shell.app import App
 from app.shell.props import components
 from app.shell.view_service import Views
-from tests.app.conftest import (
-    TEXT,
-    choose,
-    fits,
-    in_the_first_screen,
-    opened,
-    query,
-    save_tiny,
-    serve,
-    settled,
-    written,
-)
+from tests.app.conftest import TEXT, choose, in_the_first_screen, opened, query, save_tiny, serve, settled, written
+from tests.app.declared_pages import alone
 from tests.app.test_accessibility import OPTIONS, answered, faults
 
 if TYPE_CHECKING:
@@ -43,17 +32,14 @@ _CHECKED = {"source": "captain", "destination": "·", "within": "all", "tokens":
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, App]]:
     """An app with a text, and models of one layer and of twelve."""
-    folder = tmp_path_factory.mktemp("models")
-    save_tiny(folder, "tiny-one", n_layers=1, norm=None, positions="qk")
-    save_tiny(folder, "tiny-deep", n_layers=12, n_heads=2, norm=None)
-    save_tiny(folder, "tiny-fixed", n_layers=1, phi="fixed", fixed_pattern="random")
+    saves = (
+        partial(save_tiny, name="tiny-one", n_layers=1, norm=None, positions="qk"),
+        partial(save_tiny, name="tiny-deep", n_layers=12, n_heads=2, norm=None),
+        partial(save_tiny, name="tiny-fixed", n_layers=1, phi="fixed", fixed_pattern="random"),
+    )
     book = tmp_path_factory.mktemp("text") / "book.txt"
     book.write_text(TEXT * 90, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        settings = Settings(checkpoints=(folder,), device="cpu", corpora=(f"file:{book}",), first_checkpoint="tiny-one")
-        app = create_app(settings)
+    with alone(tmp_path_factory, *saves, corpora=(f"file:{book}",), first_checkpoint="tiny-one") as app:
         with serve(app) as address:
             yield address, app
         app.services["trigrams"].jobs.stop()
@@ -227,18 +213,14 @@ def test_all_heads_are_counted_and_a_click_goes_there(open_page) -> None:
     expect(page.locator("#trigrams-heads-lines .here")).to_have_text("0.2")
 
 
-def test_a_picker_of_many_layers_scrolls_and_narrow_windows_fit(open_page) -> None:
+def test_a_picker_of_many_layers_scrolls(open_page) -> None:
     page = open_page(at(checkpoint="tiny-deep", head=[11, 1], k=20), width=800, scheme="dark")
     settled(page)
-    fits(page)
     in_view = """() => {
         const button = document.querySelector("#trigrams-field-head-heads [data-layer='11'][data-head='1']");
         const row = button.getBoundingClientRect(), box = button.closest(".pick-heads").getBoundingClientRect();
         return button.getAttribute("aria-pressed") === "true" && row.top >= box.top && row.bottom <= box.bottom; }"""
     page.wait_for_function(in_view)
-    for tab in ("Direct path", "Kinds"):
-        opened(page, tab)
-        fits(page)
 
 
 # ── without a browser ───────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -14,17 +14,8 @@ from aotlens.views.circuits import BLOCK, MAP, ROW
 from app.pages.circuits import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import (
-    act,
-    choose,
-    focused,
-    head_drawn,
-    in_the_first_screen,
-    opened,
-    query,
-    settled,
-    written,
-)
+from tests.app.conftest import act, choose, focused, head_drawn, in_the_first_screen, opened, query, settled, written
+from tests.app.declared_pages import addresses, asked
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -42,6 +33,7 @@ _PIXELS = """() => {
 _TABLES = """() => [...document.querySelectorAll("#circuits-top-lines table")]
     .map(({ tBodies: [body] }) => [body.rows.length, body.querySelectorAll('button[tabindex="0"]').length])"""
 _PICKER = "#circuits-field-head-heads"
+at = addresses(PAGE, checkpoint="tiny-mhsa", head=[1, 0])
 
 
 @pytest.fixture(scope="module")
@@ -49,22 +41,10 @@ def service(app: App) -> Views:
     return app.services["circuits"]
 
 
-def at(**state: Any) -> str:
-    given = {"checkpoint": "tiny-mhsa", "head": [1, 0], **state}
-    return PAGE.address.format(PAGE.address.state(given))
-
-
 def titled(page: Page, title: str) -> None:
     """Waits until the map has this title, and what is in view is there."""
     expect(page.locator("#circuits-map-title")).to_have_text(title)
     settled(page)
-
-
-def asked(page: Page) -> list[str]:
-    """What changed in each request from now on."""
-    requests: list[str] = []
-    page.on("request", lambda each: requests.append(each.post_data or "") if "_dash-update" in each.url else None)
-    return requests
 
 
 def middle(page: Page, panel: str, row: float, column: float) -> tuple[float, float]:

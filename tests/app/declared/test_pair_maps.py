@@ -23,6 +23,7 @@ from app.shell.props import components
 from app.shell.view_laid import Laid
 from app.shell.view_service import Views
 from tests.app.conftest import TEXT, choose, fits, in_the_first_screen, opened, query, settled, written
+from tests.app.declared_pages import addresses
 from tests.app.test_accessibility import OPTIONS, answered, faults
 from tests.messages import refused, says
 from tests.widget.decoded import decoded, unpacked
@@ -34,6 +35,7 @@ SHORT = "The captain bowed to the captain."
 OTHER = "She said that the captain must dance."
 HOST = {"Host": "localhost"}
 MAPS = ("left", "right", "difference")
+at = addresses(PAGE, left_model="tiny-mhsa", text=SHORT)
 #: What the maps say of the entry, or of the token, that is pointed at or locked.
 SAID = "sides => sides.map(side => document.querySelector(`#compare-${side}-canvas .said`).textContent)"
 
@@ -41,10 +43,6 @@ SAID = "sides => sides.map(side => document.querySelector(`#compare-${side}-canv
 @pytest.fixture(scope="module")
 def service(app: App) -> Views:
     return app.services["compare"]
-
-
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state({"left_model": "tiny-mhsa", "text": SHORT, **state}))
 
 
 def values(service: Views, **state: Any) -> Any:
@@ -88,9 +86,11 @@ def test_two_strips_if_losses_do_not_correspond(service: Views):
         return strips(params, result), LOSSES.caption(params, result)
 
     (one, said), (two, differing) = shaded(right=[[0, 1]]), shaded(other=OTHER)
-    assert [*one] == ["left"] and "at the left" in one["left"][3].title and "nats" in one["left"][3].title
-    assert one["left"][0].title.endswith("no loss") and "without 0.1" in said
-    assert len(two["right"]) != len(two["left"]) and "different texts" in differing
+    (strip,) = one["left"]
+    titles = [chip["title"] for chip in strip["chips"]]
+    assert [*one] == ["left"] and "at the left" in titles[3] and "nats" in titles[3]
+    assert titles[0].endswith("no loss") and "without 0.1" in said
+    assert len(two["right"][0]["chips"]) != len(two["left"][0]["chips"]) and "different texts" in differing
 
 
 @pytest.mark.parametrize("quantity", ["attention", "weighted", "scores"])
@@ -248,9 +248,9 @@ def test_one_click_ablates_the_head_at_the_right(open_page, services: Core):
     expect(caption).to_contain_text("tiny-mhsa without 0.1")
     whole, without = (services.inference.analyse("tiny-mhsa", SHORT, off=off) for off in ((), ((0, 1),)))
     change = services.inference.losses(without) - services.inference.losses(whole)
-    chips = page.locator(".strip[data-side=left] .chip")
+    chips = page.locator(".tokens-left .chip")
     expect(chips).to_have_count(len(change))
-    shown = chips.evaluate_all("chips => chips.map(chip => chip.dataset.value ?? null)")
+    shown = chips.evaluate_all("chips => chips.map(chip => chip.dataset.value?.replace('−', '-') ?? null)")
     assert shown[0] is None
     np.testing.assert_allclose(np.array(shown[1:], dtype=float), change[1:], atol=0.006)
     # Another one by hand, with the keyboard; the heads close with Escape and a click elsewhere.
@@ -287,12 +287,12 @@ def test_a_hover_and_a_lock_are_in_all_three_maps_and_ask_the_server_nothing(ope
     for sentence, value in zip(page.evaluate(SAID, list(MAPS)), (left, right, right - left), strict=True):
         assert f"attention {value:.4f}" in sentence
     here = "chips => chips.map(chip => chip.dataset.position)"
-    assert page.eval_on_selector_all(".chip-here", here) == ["2", "5"]
+    assert page.eval_on_selector_all(".chip-here, .chip-key", here) == ["2", "5"]
     difference = results[1].patterns.pattern[1, 0] - results[0].patterns.pattern[1, 0]
     query_, key = np.unravel_index(int(np.abs(difference).argmax()), difference.shape)
     says(page.locator("#compare-difference-caption").text_content() or "", f"query {query_}, key {key}.")
     # A token locks its row everywhere; Escape lets go.
-    choose(page, page.locator(".strip[data-side=left] .chip").nth(7).click)
+    choose(page, page.locator(".tokens-left .chip").nth(7).click)
     written(page, "position", "7")
     locked(page, 7, 7, 7)
     choose(page, page.keyboard.press, "Escape")
@@ -336,7 +336,7 @@ def test_two_models_their_pairs_and_other_texts(open_page):
     choose(page, page.fill, "#compare-field-other", "She danced.")
     written(page, "other", "She danced.")
     expect(page.locator("#compare-runs-caption")).to_contain_text("that both texts have in this order")
-    chips = page.locator(".strip[data-side=right] .chip")
+    chips = page.locator(".tokens-right .chip")
     expect(chips).to_have_count(page.evaluate("document.getElementById('compare-right-canvas').map.heads.maps.n"))
     choose(page, chips.nth(2).click)
     written(page, "other-position", "2")

@@ -14,14 +14,13 @@ from playwright.sync_api import expect
 
 from aotlens.views.images import CONSISTENCY, PATCHES
 from app.core import Core
-from app.factory import create_app
 from app.pages import PAGES
 from app.pages.images import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import choose, fits, in_the_first_screen, opened, query, serve, settled, written
+from tests.app.conftest import choose, in_the_first_screen, opened, query, serve, settled, written
 from tests.app.declared.conftest import picture_file
-from tests.app.test_accessibility import OPTIONS, answered, faults
+from tests.app.declared_pages import addresses
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,11 +30,7 @@ ASKS = re.compile("_dash-update-component|/images/maps")
 SAID = ".patch-pictures .said"
 TITLE = "#images-head-title"
 OFF = "#images-field-ablated-line"
-
-
-@pytest.fixture(scope="module")
-def image_app(image_core: Core) -> App:
-    return create_app(image_core.settings, image_core)
+at = addresses(PAGE, checkpoint="digits-tiny")
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +42,6 @@ def address(image_app: App) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def images(image_app: App) -> Views:
     return image_app.services["images"]
-
-
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state({"checkpoint": "digits-tiny", **state}))
 
 
 def run_of(images: Views, **state: Any) -> Any:
@@ -253,18 +244,6 @@ def test_the_picture_of_all_heads_is_saved(open_page) -> None:
         choose(page, page.get_by_role("menuitem", name="Picture (PNG)").click)
     with Image.open(download.value.path()) as picture:
         assert picture.size == (2 * (46 + 860), 2 * (34 + 258)) and len(picture.getcolors(10**7)) > 50
-
-
-def test_nobody_is_kept_out_and_all_fits(open_page) -> None:
-    page = open_page(at())
-    drawn(page)
-    answered(page)
-    assert faults(page, OPTIONS) == []
-    for tab in ("Paths", "Predictions", "Consistency"):
-        opened(page, tab)
-        assert faults(page, OPTIONS, "#images-field-tab") == [], tab
-    page.set_viewport_size({"width": 800, "height": 900})
-    fits(page)
 
 
 @pytest.mark.long

@@ -13,22 +13,20 @@ from aotlens.views.subspaces import AUDIT, MIXTURE, SNR, by_layer
 from app.pages.subspaces import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import SCHEMES, TEXT, choose, fits, in_the_first_screen, query, settled, written
+from tests.app.conftest import TEXT, choose, in_the_first_screen, query, settled, written
+from tests.app.declared_pages import addresses, asked
 from tests.app.test_accessibility import OPTIONS, answered, faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 FIGURES = ("tokens", "snr", "memberships")
+at = addresses(PAGE)
 
 
 @pytest.fixture(scope="module")
 def service(app: App) -> Views:
     return app.services["subspaces"]
-
-
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state(state))
 
 
 def at_layer(page: Page, layer: int) -> None:
@@ -62,8 +60,7 @@ def test_the_keyboard_moves_through_the_steps_without_the_server(open_page, serv
     expect(sentence).to_have_text(captions[2])
     points = token_points(unrolling).coordinates
     assert drawn_x(page, "tokens", 0) == pytest.approx(points[2, :, 0].tolist(), rel=1e-5)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "_dash-update" in request.url else None)
+    requests = asked(page)
     page.locator("#subspaces-field-layer [role=slider]").focus()
     for layer in (3, 4):
         choose(page, page.keyboard.press, "ArrowRight")
@@ -73,14 +70,13 @@ def test_the_keyboard_moves_through_the_steps_without_the_server(open_page, serv
     choose(page, page.keyboard.press, "End")
     at_layer(page, 10)
     written(page, "layer", "10")
-    assert asked == []
+    assert requests == []
 
 
 def test_a_choice_keeps_the_step_that_still_exists(open_page, service: Views):
     page = open_page(at(noise=0.2, layer=10, picture="angles"), load=True)
     at_layer(page, 10)
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url) if "_dash-update" in request.url else None)
+    requests = asked(page)
     page.locator("#subspaces-field-noise [role=slider]").focus()
     choose(page, page.keyboard.press, "ArrowRight")
     written(page, "noise", "0.21")
@@ -177,11 +173,3 @@ def test_a_text_is_uploaded_and_deleted(open_page, app: App, key: str):
     written(page, "corpus", None)
     expect(page.locator(_TEXT)).to_have_value("")
     assert app.core.corpora.own.get(key) is None
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_both_tabs_fit_a_narrow_window(open_page, scheme: str):
-    page = open_page(at(layers=3, picture="directions"), width=800, scheme=scheme)
-    fits(page)
-    choose(page, page.get_by_role("tab", name="Trained models").click)
-    fits(page)

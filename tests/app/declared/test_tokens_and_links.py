@@ -12,13 +12,17 @@ from aotlens.views.scores import SCORE, TRACE
 from app.pages.paths import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import choose, focused, head_drawn, opened, query, settled, written
+from tests.app import declared_pages
+from tests.app.conftest import choose, focused, head_drawn, opened, query, written
+from tests.app.declared_pages import addresses, asked
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SHORT = "The captain bowed to the captain."
 _STRIP = "#paths-sources-lines .chip"
+_USUAL = {"checkpoint": "tiny-mhsa", "text": SHORT}
+at = addresses(PAGE, **_USUAL)
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +30,16 @@ def service(app: App) -> Views:
     return app.services["paths"]
 
 
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state({"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
-
-
 def shows(page: Page, service: Views, view: Any, **state: Any) -> None:
     """Waits until a panel has the caption of a choice."""
-    params = service.values({"checkpoint": "tiny-mhsa", "text": SHORT, **state})
-    said = view.caption(params, service.workshop.result(view, params))
-    expect(page.locator(f"#paths-{view.name}-caption")).to_have_text(said)
-    settled(page)
+    declared_pages.shows(page, service, view, **{**_USUAL, **state})
 
 
 @pytest.mark.visit
 def test_tokens_are_chosen_by_click_and_keys_and_clear_what_meant_another_place(open_page, service: Views) -> None:
     page = open_page(at(position=4, target=40, versus=41))
     shows(page, service, SOURCES, position=4, target=40, versus=41)
-    requests: list[str] = []
-    page.on("request", lambda each: requests.append(each.url) if "_dash-update" in each.url else None)
+    requests = asked(page)
     choose(page, page.locator(_STRIP).nth(3).click)
     shows(page, service, SOURCES, position=3)
     assert len(requests) == 1, "the panels in view and the form's limits"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
@@ -15,10 +15,13 @@ from app.factory import create_app
 from app.pages.denoising import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import choose, query, serve, settled, written
+from tests.app.conftest import choose, query, serve, written
+from tests.app.declared_pages import addresses, shows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+at = addresses(PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -30,23 +33,14 @@ def own_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
 
 
 @pytest.fixture(scope="module")
+def service(own_app: App) -> Views:
+    return own_app.services["denoising"]
+
+
+@pytest.fixture(scope="module")
 def address(own_app: App) -> Iterator[str]:
     with serve(own_app) as address:
         yield address
-
-
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state(state))
-
-
-def says(page: Page, app: App, *views: Any, **state: Any) -> None:
-    """Wait until the panels of some views have the captions of a choice."""
-    service: Views = app.services["denoising"]
-    params = service.values(state)
-    for view in views:
-        caption = view.caption(params, service.workshop.result(view, params))
-        expect(page.locator(f"#denoising-{view.name}-caption")).to_have_text(caption)
-    settled(page)
 
 
 def moved_to(page: Page) -> list[float]:
@@ -56,9 +50,9 @@ def moved_to(page: Page) -> list[float]:
 
 
 @pytest.mark.visit
-def test_the_query_is_dragged_and_moved_by_keys_and_another_prompt_has_its_own(open_page, own_app: App) -> None:
+def test_the_query_is_dragged_and_moved_by_keys_and_another_prompt_has_its_own(open_page, service: Views) -> None:
     page = open_page(at(steps=3), load=True)
-    says(page, own_app, PLANE, ERRORS, steps=3)
+    shows(page, service, PLANE, ERRORS, steps=3)
     box = page.locator("#denoising-plane-graph .nsewdrag").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
@@ -66,10 +60,9 @@ def test_the_query_is_dragged_and_moved_by_keys_and_another_prompt_has_its_own(o
     page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.25 * box["height"], steps=4)
     choose(page, page.mouse.up)
     x, y = moved_to(page)
-    service: Views = own_app.services["denoising"]
     reach = service.workshop.result(PLANE, service.values({"steps": 3})).reach
     assert (x, y) == pytest.approx((reach / 2, reach / 2), abs=0.05)
-    says(page, own_app, PLANE, ERRORS, steps=3, query=[x, y])
+    shows(page, service, PLANE, ERRORS, steps=3, query=[x, y])
     page.locator("#denoising-plane-graph-box").focus()
     choose(page, page.keyboard.press, "ArrowLeft")
     page.wait_for_function(
@@ -78,7 +71,7 @@ def test_the_query_is_dragged_and_moved_by_keys_and_another_prompt_has_its_own(o
     assert moved_to(page) == pytest.approx([x - 0.04 * reach, y], abs=1e-3)
     choose(page, page.get_by_role("button", name="Query as drawn").click)
     written(page, "query", None)
-    says(page, own_app, PLANE, steps=3)
+    shows(page, service, PLANE, steps=3)
     choose(page, page.locator("#denoising-plane-graph-box").press, "ArrowUp")
     moved_to(page)
     components, alpha = (page.locator(f"#denoising-field-{field}") for field in ("components", "alpha"))
@@ -86,19 +79,19 @@ def test_the_query_is_dragged_and_moved_by_keys_and_another_prompt_has_its_own(o
     choose(page, page.click, "#denoising-field-task")
     choose(page, page.get_by_role("option", name="mixture").click)
     written(page, "query", None)
-    says(page, own_app, PLANE, ERRORS, steps=3, task="mixtures")
+    shows(page, service, PLANE, ERRORS, steps=3, task="mixtures")
     expect(components).to_be_visible()
     choose(page, page.click, "#denoising-field-scales")
     choose(page, page.get_by_role("option", name="the best of the task").click)
     written(page, "scales", "best")
-    says(page, own_app, PLANE, ERRORS, steps=3, task="mixtures", scales="best")
+    shows(page, service, PLANE, ERRORS, steps=3, task="mixtures", scales="best")
     expect(alpha).to_be_hidden()
 
 
-def test_a_new_training_is_made_kept_and_offered(open_page, own_app: App) -> None:
+def test_a_new_training_is_made_kept_and_offered(open_page, service: Views) -> None:
     first = {"training": "mixtures-linear", "run": 2}
     page = open_page(at(tab="training", **first))
-    says(page, own_app, CURVES, RUNS, **first)
+    shows(page, service, CURVES, RUNS, **first)
     run, settings = page.locator("#denoising-curves-start"), page.locator("#denoising-field-epochs")
     expect(run).to_be_hidden()
     expect(settings).to_be_hidden()
@@ -112,10 +105,10 @@ def test_a_new_training_is_made_kept_and_offered(open_page, own_app: App) -> Non
     expect(settings).to_be_visible()
     choose(page, run.click)
     expect(page.locator("#denoising-curves-caption")).to_contain_text("2 runs of linear attention on spheres, 2 epochs")
-    says(page, own_app, CURVES, RUNS, **new)
+    shows(page, service, CURVES, RUNS, **new)
     expect(run).to_be_hidden()
     (kept,) = (name for name in trainings() if name.startswith("spheres-linear-2-"))
     choose(page, page.click, "#denoising-field-training")
     choose(page, page.get_by_role("option", name=kept.replace("-", " ")).click)
     written(page, "training", kept)
-    says(page, own_app, CURVES, RUNS, training=kept)
+    shows(page, service, CURVES, RUNS, training=kept)

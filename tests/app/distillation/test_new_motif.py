@@ -12,7 +12,7 @@ import torch
 from aotlens.views.distillation import ATTENTION, TABLE
 from app.core.errors import RequestError
 from app.pages.distillation import PAGE, table
-from app.pages.heads.motif_labels import motif_labels
+from app.pages.heads.callbacks import motif_labels
 from app.shell.view_service import Views
 from tests.messages import refused, says
 

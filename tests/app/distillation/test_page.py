@@ -21,6 +21,7 @@ from app.pages.distillation import PAGE, strip, table
 from app.shell.app import App
 from app.shell.view_service import Views
 from tests.app.conftest import TEXT, choose, save_tiny, settled, written
+from tests.app.declared_pages import addresses
 from tests.messages import refused, says
 from tests.stored_results import store_in
 
@@ -156,8 +157,7 @@ def test_an_app_without_results_says_what_to_do(tmp_path: Path, monkeypatch: pyt
 # ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state({"results": BOTH, "width": 4, "checkpoint": "tiny-mssa", **state}))
+at = addresses(PAGE, results=BOTH, width=4, checkpoint="tiny-mssa")
 
 
 def head(page: Page, name: str) -> None:

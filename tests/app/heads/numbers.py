@@ -1,4 +1,4 @@
-"""What the Heads page's views give, by panel, for the lines that give the same (tests/app/test_python.py)."""
+"""Addresses of the Heads page; and what its views give, by panel, for lines that give the same (test_python.py)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 from aotlens.views import View
 from app.core import head_maps
 from app.core.inference import PromptResult
-from app.pages.heads.address import HeadsState
+from app.pages.heads.address import ADDRESS, HeadsState
 from app.pages.heads.continuations import draws_of
 from app.pages.heads.ids import VIEWS, ids
 from app.shell.app import App
 from tests.app.conftest import wait
+
+SHORT = "The captain bowed to the captain."
+
+
+def heads(**state: Any) -> str:
+    """The address of a choice, by default on a short text."""
+    return ADDRESS.format(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
 
 
 def _ablated(app: App, at: HeadsState) -> PromptResult:

@@ -15,17 +15,13 @@ from playwright.sync_api import expect
 
 from app.core import Core
 from app.core.head_maps import View
-from app.pages.heads.address import ADDRESS as HEADS
-from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from tests.app.conftest import (
     PATIENCE,
-    SCHEMES,
     act,
     choose,
     entry,
-    fits,
     focused,
     head_drawn,
     in_the_first_screen,
@@ -34,15 +30,10 @@ from tests.app.conftest import (
     settled,
     written,
 )
+from tests.app.heads.numbers import SHORT, heads
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Request
-
-SHORT = "The captain bowed to the captain."
-
-
-def heads(**state: Any) -> str:
-    return HEADS.format(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
 
 
 def drawn(page: Page, title: str) -> None:
@@ -96,7 +87,7 @@ def test_type_run_click_and_lock(open_page, services: Core):
     chip = page.locator("#heads-strip .chip").nth(4)
     choose(page, chip.click)
     opened(page, "Predicted token")
-    page.wait_for_function("() => document.getElementById('heads-next-body').textContent.includes('at position 4')")
+    page.wait_for_function("() => document.getElementById('heads-next').textContent.includes('After position 4')")
     locked(page, 4)
     written(page, "head", "1.2")
     written(page, "position", "4")
@@ -110,7 +101,7 @@ def test_type_run_click_and_lock(open_page, services: Core):
     assert float(found[largest]) == pytest.approx(float(row[largest]), abs=0.006)
     assert found[5:] == [None] * (len(found) - 5)
 
-    choose(page, page.click, f"#{ids.DIRECTION} >> text=attention to this token")
+    choose(page, page.click, f"#{ids.DIRECTION} >> text=to this token")
     column = services.inference.analyse("tiny-mhsa", text).patterns.pattern[1, 2, :, 4]
     written(page, "direction", "from")
     # A row ends at its token, and a column begins there.
@@ -118,17 +109,6 @@ def test_type_run_click_and_lock(open_page, services: Core):
     found = page.eval_on_selector_all("#heads-strip .chip", "chips => chips.map(c => c.dataset.value ?? null)")
     assert found[:4] == [None] * 4
     assert float(found[int(column.argmax())]) == pytest.approx(float(column.max()), abs=0.006)
-
-
-def test_arrows_move_between_heads(open_page):
-    page = open_page(heads(head=(0, 1)))
-    drawn(page, "Head 0.1")
-    page.locator('#heads-grid-cells .cell[data-layer="0"][data-head="1"]').focus()
-    for key, layer, head in (("ArrowRight", 0, 2), ("ArrowDown", 1, 2), ("ArrowDown", 1, 2), ("ArrowLeft", 1, 1)):
-        choose(page, page.keyboard.press, key)
-        focused(page, f"[data-layer='{layer}'][data-head='{head}']")
-    drawn(page, "Head 1.1")
-    written(page, "head", "1.1")
 
 
 def test_a_link_reopens_the_view(open_page):
@@ -155,7 +135,7 @@ def test_going_away_and_back_restores_the_view(open_page):
     choose(page, page.click, '#heads-grid-cells .cell[data-layer="1"][data-head="1"]')
     drawn(page, "Head 1.1")
     choose(page, page.click, "nav >> text=Checkpoints")
-    page.wait_for_selector("#checkpoints-table .ag-row")
+    page.wait_for_selector("#checkpoints-table tbody tr")
     page.go_back()
     drawn(page, "Head 1.1")
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
@@ -264,18 +244,18 @@ def test_what_is_chosen_asks_the_server_nothing_by_itself(open_page):
     page.evaluate("document.querySelectorAll('#heads-strip .chip')[2].click()")  # a pointer that rests wants numbers
     locked(page, 2)
     choose(page, page.locator("#heads-ranking button").nth(1).click)
-    choose(page, page.click, f"#{ids.DIRECTION} >> text=attention to this token")
+    choose(page, page.click, f"#{ids.DIRECTION} >> text=to this token")
     written(page, "direction", "from")
     choose(page, page.locator(f"#{ids.HIDE_FIRST}").click, force=True)  # `check` would look before React has drawn
     written(page, "sink", "hide")
     settled(page)
     assert asked == []
     opened(page, "Predicted token")
-    page.locator("#heads-next-body >> text=at position 2").wait_for()
+    page.locator("#heads-next >> text=After position 2").wait_for()
     settled(page)
     asked.clear()
     page.evaluate("document.querySelectorAll('#heads-strip .chip')[4].click()")
-    page.locator("#heads-next-body >> text=at position 4").wait_for()
+    page.locator("#heads-next >> text=After position 4").wait_for()
     settled(page)
     page.remove_listener("request", note)
     assert len(asked) == 1
@@ -289,7 +269,7 @@ def test_the_map_is_in_the_first_screen(open_page):
     opened(page, "Predicted token")
     written(page, "tab", "predictions")
     page = open_page(heads(head=(1, 0), tab="predictions"), load=True)
-    page.locator("table.next").wait_for()
+    page.locator("#heads-next table.values").wait_for()
     opened(page, "Map")
     drawn(page, "Head 1.0")
 
@@ -339,14 +319,6 @@ def test_a_badge_explains_itself_on_hover_and_focus(open_page):
     page.locator("#heads-grid-cells .cell").first.focus()
     choose(page, page.keyboard.press, "ArrowRight")
     expect(tip).to_have_text(says)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_nothing_sticks_out_at_800_pixels(open_page, scheme: str):
-    page = open_page(heads(), width=800, scheme=scheme)
-    drawn(page, "Head 0.0")
-    fits(page)
-    expect(page.locator("html")).to_have_attribute("data-mantine-color-scheme", scheme)
 
 
 def test_maximise_and_export(open_page):

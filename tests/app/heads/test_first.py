@@ -61,7 +61,7 @@ def test_the_first_maps_are_there_before_dash_and_stay_where_they_are(open_page,
     # Another page and back: what React clears and what it does not.
     page.evaluate("history.pushState({}, '', '/checkpoints')")
     page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
-    page.wait_for_selector("#checkpoints-table .ag-row")
+    page.wait_for_selector("#checkpoints-table tbody tr")
     page.go_back()
     head_drawn(page, "Head 1.1")
     expect(page.locator(".first")).to_have_count(0)
@@ -73,12 +73,12 @@ def test_a_text_that_cannot_be_read_leaves_the_word_to_the_page(open_page):
     expect(page.locator(".first")).to_have_count(0)
 
 
-def test_tables_and_figures_are_not_loaded_with_heads(open_page):
+def test_figures_are_not_loaded_with_heads(open_page):
     page = open_page(OPENED, load=True)
     head_drawn(page, "Head 1.0")
     settled(page)
     loaded = page.evaluate("performance.getEntriesByType('resource').map(each => each.name).join()")
-    assert "dash_renderer" in loaded and "ag_grid" not in loaded and "plotly" not in loaded
+    assert "dash_renderer" in loaded and "plotly" not in loaded
 
 
 @pytest.mark.parametrize("typed", ["</div><script>x</script>", "{%scripts%}{%app_entry%}", "\"'><b>"])

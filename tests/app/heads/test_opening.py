@@ -9,17 +9,10 @@ from typing import Any
 from playwright.sync_api import Route, expect
 
 from app.core import Core
-from app.pages.heads.address import ADDRESS as HEADS
-from app.pages.heads.address import HeadsState
 from app.pages.heads.ids import ids
 from app.shell import ids as shell
 from tests.app.conftest import act, choose, head_drawn, opened, query, settled, written
-
-SHORT = "The captain bowed to the captain."
-
-
-def heads(**state: Any) -> str:
-    return HEADS.format(HeadsState(**{"checkpoint": "tiny-mhsa", "text": SHORT, **state}))
+from tests.app.heads.numbers import SHORT, heads
 
 
 def test_a_head_and_a_tab_are_steps_of_back(open_page):
@@ -96,7 +89,7 @@ def test_run_is_of_the_text_at_the_click_though_the_page_was_left_with_another_u
     act(page.click, f"#{ids.RUN}")
     written(page, "text", "danced danced")
     open_page("/checkpoints")
-    page.locator(".ag-row").first.wait_for()
+    page.locator("#checkpoints-table tbody tr").first.wait_for()
     open_page(heads())
     expect(page.locator(f"#{ids.TEXT}")).to_have_value(SHORT)
     for route in since:

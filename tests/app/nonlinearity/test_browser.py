@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from playwright.sync_api import expect
 
@@ -11,10 +9,10 @@ from aotlens.views.nonlinearity import ERROR, GATE, HEAD, LAYERS, eta
 from app.pages.nonlinearity import PAGE
 from app.shell.app import App
 from app.shell.view_service import Views
-from tests.app.conftest import choose, opened, query, settled, written
+from tests.app.conftest import choose, opened, query, written
+from tests.app.declared_pages import addresses, asked, shows
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+at = addresses(PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -22,52 +20,38 @@ def service(app: App) -> Views:
     return app.services["nonlinearity"]
 
 
-def at(**state: Any) -> str:
-    return PAGE.address.format(PAGE.address.state(state))
-
-
-def says(page: Page, service: Views, *views: Any, **state: Any) -> None:
-    """Wait until the panels of some views have the captions of a choice."""
-    params = service.values(state)
-    for view in views:
-        caption = view.caption(params, service.workshop.result(view, params))
-        expect(page.locator(f"#nonlinearity-{view.name}-caption")).to_have_text(caption)
-    settled(page)
-
-
 @pytest.mark.visit
 def test_eta_slides_from_the_proofs_and_returns_to_it(open_page, service: Views) -> None:
     page = open_page(at(), load=True)
-    says(page, service, ERROR, LAYERS)
+    shows(page, service, ERROR, LAYERS)
     slider, thumb = (page.locator(f"#nonlinearity-field-eta{part}") for part in ("-value", " [role=slider]"))
     first = service.values({}).model.etas[0]
     expect(slider).to_have_text(f"{first:.3g}")
     assert query(page) == {}
-    requests: list[str] = []
-    page.on("request", lambda each: requests.append(each.url) if "_dash-update" in each.url else None)
+    requests = asked(page)
     thumb.focus()
     choose(page, page.keyboard.press, "ArrowRight")
     page.wait_for_function("() => new URLSearchParams(location.search).has('eta')")
     value = float(query(page)["eta"])
     assert first < value < 1.3 * first and len(requests) == 1
-    says(page, service, ERROR, LAYERS, eta=value)
+    shows(page, service, ERROR, LAYERS, eta=value)
     expect(page.locator("#nonlinearity-error-body")).to_contain_text(eta(service.values({"eta": value})))
     opened(page, "The gate")
-    says(page, service, GATE, eta=value)
+    shows(page, service, GATE, eta=value)
     choose(page, page.get_by_role("button", name="η of the proof").click)
     written(page, "eta", None)
-    says(page, service, ERROR, GATE)
+    shows(page, service, ERROR, GATE)
     choose(page, page.click, "#nonlinearity-field-preset")
     choose(page, page.get_by_role("option", name="sawtooth (deep)").click)
     written(page, "preset", "sawtooth")
-    says(page, service, ERROR, GATE, preset="sawtooth")
+    shows(page, service, ERROR, GATE, preset="sawtooth")
     expect(slider).to_have_text(f"{service.values({'preset': 'sawtooth'}).model.etas[0]:.3g}")
     assert "eta" not in query(page), "the slider stands at the η of another proof"
 
 
 def test_a_function_is_drawn_with_the_mouse_and_with_the_keyboard(open_page, service: Views) -> None:
     page = open_page(at(preset="drawn", knots="-1,0;0,1;1,0"))
-    says(page, service, ERROR, preset="drawn", knots="-1,0;0,1;1,0")
+    shows(page, service, ERROR, preset="drawn", knots="-1,0;0,1;1,0")
     knots, editor = (page.locator(f"#nonlinearity-editor {part}") for part in (".knot", "svg"))
     expect(knots).to_have_count(3)
     box = editor.bounding_box()
@@ -88,7 +72,7 @@ def test_a_function_is_drawn_with_the_mouse_and_with_the_keyboard(open_page, ser
     expect(page.locator("#nonlinearity-error-notice")).to_contain_text("got “1,oops”")
     choose(page, page.locator("#nonlinearity-field-knots").fill, "0,0;1,1")
     written(page, "knots", "0,0;1,1")
-    says(page, service, ERROR, preset="drawn", knots="0,0;1,1")
+    shows(page, service, ERROR, preset="drawn", knots="0,0;1,1")
     expect(knots).to_have_count(2)
     choose(page, page.click, "#nonlinearity-field-preset")
     choose(page, page.get_by_role("option", name="hat").click)
@@ -105,7 +89,7 @@ def test_a_head_and_an_input_are_chosen(open_page, service: Views) -> None:
     sliders = page.locator("#nonlinearity-inputs input")
     choose(page, sliders.first.press, "Home")
     written(page, "x", "-2")
-    says(page, service, HEAD, eta=0.3, head=[0, 3], x=[-2.0])
+    shows(page, service, HEAD, eta=0.3, head=[0, 3], x=[-2.0])
     choose(page, page.get_by_role("button", name="0.0", exact=True).click)
     opened(page, "The gate")
     expect(page.locator("#nonlinearity-gate-caption")).to_contain_text("This head has no gate")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 from playwright.sync_api import expect
 
 from aotlens.views.patching import CIRCUIT
-from app.core.settings import Settings
-from app.factory import create_app
 from app.pages.patching import PAGE
 from app.shell.app import App
 from app.shell.views import record
 from tests.app.conftest import choose, opened, save_images, save_tiny, serve
+from tests.app.declared_pages import alone
 from tests.app.patching.numbers import STATE
 
 PANEL = "patching-positions"
@@ -29,23 +28,15 @@ _CLICK = f"""(edge) => {_GRAPH}.emit("plotly_click", {{ points: [{{
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    folder = tmp_path_factory.mktemp("checkpoints")
-    save_tiny(folder, "tiny-mhsa")
-    save_images(folder, "digits-tiny")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield create_app(Settings(checkpoints=(folder,), device="cpu", first_checkpoint="tiny-mhsa"))
+    saves = (partial(save_tiny, name="tiny-mhsa"), partial(save_images, name="digits-tiny"))
+    with alone(tmp_path_factory, *saves, first_checkpoint="tiny-mhsa") as app:
+        yield app
 
 
 @pytest.fixture(scope="module")
 def address(made: App) -> Iterator[str]:
     with serve(made) as address:
         yield address
-
-
-def test_only_models_of_tokens_can_be_patched(made: App):
-    assert made.services["patching"].fitting() == ["tiny-mhsa"]
 
 
 def test_a_circuit_is_a_file_of_its_edges_and_its_graph(made: App):

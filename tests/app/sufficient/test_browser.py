@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -11,11 +12,10 @@ from playwright.sync_api import expect
 
 from aotlens.views.sufficient import SUFFICIENT
 from app.core.errors import RequestError
-from app.core.settings import Settings
-from app.factory import create_app
 from app.pages.sufficient import PAGE
 from app.shell.app import App
 from tests.app.conftest import choose, save_tiny, serve, written
+from tests.app.declared_pages import alone
 from tests.app.sufficient.numbers import STATE, save_built
 from tests.messages import refused
 
@@ -24,13 +24,9 @@ PANEL = "sufficient-heads"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    folder = tmp_path_factory.mktemp("checkpoints")
-    save_built(folder)
-    save_tiny(folder, "tiny-mhsa")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield create_app(Settings(checkpoints=(folder,), device="cpu", first_checkpoint="built"))
+    saves = (save_built, partial(save_tiny, name="tiny-mhsa"))
+    with alone(tmp_path_factory, *saves, first_checkpoint="built") as app:
+        yield app
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.core.settings import Settings
-from app.factory import create_app
 from app.pages import PAGES
 from app.shell.app import App
 from tests.app.conftest import choose, opened, save_tiny, serve, settled
+from tests.app.declared_pages import alone
 from tests.app.training.numbers import STEPS, TEXT, save_run
 
 FILM = "#training-film"
@@ -21,13 +20,8 @@ FILM = "#training-film"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    folder = tmp_path_factory.mktemp("checkpoints")
-    save_run(folder)
-    save_tiny(folder, "tiny-mhsa")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield create_app(Settings(checkpoints=(folder,), device="cpu"))
+    with alone(tmp_path_factory, save_run, partial(save_tiny, name="tiny-mhsa")) as app:
+        yield app
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +206,6 @@ def test_a_head_that_is_not_there_is_said(open_page, made: App) -> None:
     at_step(page, STEPS[-1])
     page.locator("#training-measures").scroll_into_view_if_needed()
     expect(page.locator("#training-measures")).to_contain_text("head 7.0: this model has layers 0 to 1")
-
-
-def test_a_checkpoint_without_snapshots_is_replaced_and_said(open_page, made: App) -> None:
-    page = open_page(made.core.links.to("training", checkpoint="tiny-mhsa"))
-    expect(page.locator(".notice, .taken-instead").first).to_contain_text("tiny-run")
 
 
 def test_influences_are_shown_and_windows_follow_their_measure(open_page, made: App) -> None:
