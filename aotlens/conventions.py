@@ -148,10 +148,10 @@ class HasHeads(Protocol):
     def n_heads(self) -> int: ...
 
 
-def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
+def as_head(head: HeadLike, sizes: HasHeads | tuple[int, int] | None = None) -> Head:
     """Return the head that `(1, 0)`, `[1, 0]` or `"1.0"` names. Every function that takes a head takes these.
 
-    Raises `ValueError` for anything else, and for a head that is not among the model's, of `sizes`.
+    Raises `ValueError` for anything else, and for a head that the model, of `sizes` (layers, heads), does not have.
     """
     match = HEAD_NAME.fullmatch(head) if isinstance(head, str) else None
     try:
@@ -160,11 +160,12 @@ def as_head(head: HeadLike, sizes: HasHeads | None = None) -> Head:
         raise ValueError(
             f'head {head!r}: expected a layer and a head, whole numbers from 0, as (1, 0) or "1.0".'
         ) from None
-    if sizes is not None and not (0 <= layer < sizes.n_layers and 0 <= number < sizes.n_heads):
-        raise ValueError(
-            f"head {layer}.{number}: this model has layers 0 to {sizes.n_layers - 1} and heads 0 to "
-            f"{sizes.n_heads - 1}."
-        )
+    if sizes is not None:
+        n_layers, n_heads = sizes if isinstance(sizes, tuple) else (sizes.n_layers, sizes.n_heads)
+        if not (0 <= layer < n_layers and 0 <= number < n_heads):
+            raise ValueError(
+                f"head {layer}.{number}: this model has layers 0 to {n_layers - 1} and heads 0 to {n_heads - 1}."
+            )
     return layer, number
 
 

@@ -23,7 +23,17 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.checkpoints import user_folder
-from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, HeadLike, Progress, all_heads, as_head, several
+from aotlens.conventions import (
+    ABLATIONS,
+    FROM_OTHERS,
+    Head,
+    HeadLike,
+    Progress,
+    all_heads,
+    as_head,
+    require_choice,
+    several,
+)
 from aotlens.data import Corpus
 from aotlens.data.windows import spread
 from aotlens.heads.ablation import Ablation, EachHead, ablate, ablate_each
@@ -271,8 +281,8 @@ def atlas(
     for another replacement.
     """
     reader = HeadReader.of(model, "an atlas")
-    if unknown := [how for how in hows if how not in HOWS]:
-        raise ValueError(f"hows: expected some of {', '.join(HOWS)}, got {unknown[0]!r}.")
+    for how in hows:
+        require_choice("hows", how, HOWS)
     text = AtlasText.of(reader, corpus, n_tokens, length, clusters, attention_mask, targets)
     tokens, documents = text.tokens, text.documents
     motifs = list(motifs_of("tokens"))

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, as_head
+from aotlens.conventions import HeadLike, as_head, require_whole
 from aotlens.heads.reader import HeadReader
 from aotlens.results import Result
 
@@ -65,11 +65,9 @@ class HeadExamples(Result):
 
         Raises `ValueError` for another head or bin.
         """
-        layer, number = as_head(head)
-        if layer >= self.counts.shape[0] or number >= self.counts.shape[1]:
-            raise ValueError(f"head {layer}.{number}: expected one of {self.counts.shape[0]} × {self.counts.shape[1]}.")
-        if bin is not None and not 0 <= bin < N_BINS:
-            raise ValueError(f"bin={bin}: expected 0 to {N_BINS - 1}, tenths of the attention away from key 0.")
+        layer, number = as_head(head, self.counts.shape[:2])
+        if bin is not None:
+            require_whole("bin", bin, 0, N_BINS - 1)
         examples = []
         for place in range(N_BINS - 1, -1, -1) if bin is None else (bin,):
             index = (layer, number, place)

@@ -44,7 +44,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress, require_seed, require_whole
+from aotlens.conventions import Head, Progress, require_between, require_seed, require_whole
 from aotlens.heads.patch_grid import PatchGrid, Query
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.models import hook_names
@@ -267,8 +267,7 @@ def semantic_consistency(
             f"labels: expected a class for each of {len(batch)} images and two classes with two images or more, got "
             f"{list(labels.shape)} with {counts.tolist()} of each class."
         )
-    if not 0 < mass < 1:
-        raise ValueError(f"mass={mass}: expected a share of the attention between 0 and 1.")
+    require_between("mass", mass, above=0, below=1)
     assert reader.grid is not None
     n_steps = len(batch) + reader.n_layers * reader.n_heads
     maps = _maps(reader, reader.grid, batch, query, batch_size, n_steps, progress)

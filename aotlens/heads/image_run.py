@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from jaxtyping import Float, Float64, Int64, UInt8
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, head_name, require_whole
+from aotlens.conventions import Head, HeadLike, Progress, as_head, as_heads, head_name, require_choice, require_whole
 from aotlens.heads.image_maps import ImageMaps, image_maps
 from aotlens.heads.patch_grid import Query
 from aotlens.heads.replacement import HeadSwitches
@@ -200,8 +199,7 @@ class ImageRun(Result):
     def layer(self, layer: int, query: Query = None, quantity: str = "attention") -> LayerOnImages:
         """Return all maps of a layer's heads; `quantity` is `"attention"` or `"value_weighted"`, `query` as in
         `ImageMaps.attention`. Raises `ValueError` for a layer, a query or a quantity that there is not."""
-        if quantity not in ("attention", "value_weighted"):
-            raise ValueError(f"quantity={quantity!r}: expected attention or value_weighted.")
+        require_choice("quantity", quantity, ("attention", "value_weighted"))
         require_whole("layer", layer, 0, self.maps.pattern.shape[1] - 1)
         values = getattr(self.maps, quantity)(query)[:, layer]
         name = self.maps.grid.query_name(query)
@@ -211,8 +209,7 @@ class ImageRun(Result):
         """Return the maps of one head on one image. Raises `ValueError` for a head, an image or a query that there is
         not."""
         require_whole("image", image, 0, len(self.images) - 1)
-        n_layers, n_heads = self.maps.pattern.shape[1:3]
-        layer, number = as_head(head, SimpleNamespace(n_layers=n_layers, n_heads=n_heads))
+        layer, number = as_head(head, self.maps.pattern.shape[1:3])
         place = image, layer, number
         positive = bool((self.maps.pattern >= 0).all())
         return HeadOnImage(

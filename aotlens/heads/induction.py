@@ -26,7 +26,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.circuits import diagonal_rank, qk_circuit
-from aotlens.conventions import IGNORED, Head, HeadLike, as_head, require_whole
+from aotlens.conventions import IGNORED, Head, HeadLike, as_head, require_shape, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import start_id
 from aotlens.evaluate import repeat_losses
@@ -293,8 +293,7 @@ def _loss_elsewhere(
     model: AttentionOnlyTransformer, ids: Int64[Tensor, "batch pos"], again: Int64[Tensor, "batch pos"]
 ) -> float:
     """Return the mean loss of the next tokens that are no targets, in nats."""
-    if again.shape != ids.shape:
-        raise ValueError(f"targets: expected {list(ids.shape)}, as tokens, got {list(again.shape)}.")
+    require_shape("targets", again, ids.shape)
     rest = again[:, :-1] == IGNORED
     if not rest.any() or bool((again == IGNORED).all()):
         raise ValueError("targets: expected some next tokens to be targets and some not, so that they can be compared.")

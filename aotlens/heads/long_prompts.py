@@ -24,8 +24,8 @@ import torch
 from jaxtyping import Float, Float32, Int, Shaped
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, Progress, all_heads, as_head, head_name
-from aotlens.heads.patterns import input_names
+from aotlens.conventions import HeadLike, Progress, all_heads, as_head, head_name, require_choice, require_whole
+from aotlens.heads.patterns import QUANTITIES, input_names
 from aotlens.models import AttentionOnlyTransformer, ModelConfig, hook_names, require_ours
 from aotlens.models.attention import scores_of
 from aotlens.models.phi import apply_phi
@@ -142,8 +142,7 @@ class LongPatterns:
         `ValueError` as `rows`, for a block below 1, and for entries that are not finite.
         """
         n_pos = self.n_pos
-        if block < 1:
-            raise ValueError(f"maxima: expected blocks of at least 1 entry, got block={block}.")
+        require_whole("block", block, 1)
         (first_query, last_query), (first_key, last_key) = queries or (0, n_pos), keys or (0, n_pos)
         for name, first, last in (("queries", first_query, last_query), ("keys", first_key, last_key)):
             _check_range(name, first, last, n_pos)
@@ -194,8 +193,7 @@ class LongPatterns:
     ) -> tuple[Float[Tensor, "query key"], Tensor | None]:
         """Return the rows of some queries, float32, without the keys after the last of them where the model is causal,
         and which of these keys they see (None: all)."""
-        if quantity not in ("attention", "weighted", "scores"):
-            raise ValueError(f"quantity {quantity!r}: expected 'attention', 'weighted' or 'scores'.")
+        require_choice("quantity", quantity, QUANTITIES)
         end = last if self.cfg.causal else self.n_pos
         device = self.fixed[layer].device if self.fixed else self.keys[layer].device
         visible = self._visible(layer, first, last, end, device)

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int, Int64, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Head, HeadLike, as_head, describe
+from aotlens.conventions import Head, HeadLike, as_head, describe, require_choice
 from aotlens.heads.inputs import Inputs, Missing
 from aotlens.heads.motifs import MOTIFS, Motif
 from aotlens.heads.reader import HeadReader, Model
@@ -40,6 +40,10 @@ from aotlens.results import Result, table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: What a map of a head may show: the pattern, pattern · ‖v‖, or the scores before φ.
+QUANTITIES = ("attention", "weighted", "scores")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,8 +96,7 @@ class AttentionPatterns(Result):
 
         Raises `ValueError` for another name, and for the scores of a fixed pattern.
         """
-        if name not in ("attention", "weighted", "scores"):
-            raise ValueError(f"quantity {name!r}: expected 'attention', 'weighted' or 'scores'.")
+        require_choice("quantity", name, QUANTITIES)
         if name == "scores" and self.scores is None:
             raise ValueError("A fixed pattern has no queries, no keys and so no scores. Choose another quantity.")
         quantity = {"attention": self.pattern, "scores": self.scores}.get(name)
@@ -271,10 +274,8 @@ class ValueNorms(Result):
 
     def relative(self, name: str, to: str) -> Float64[np.ndarray, "layer head"]:
         """Return the norm of one class ÷ that of another. Raises `ValueError` for an unknown class."""
-        for wanted in (name, to):
-            if wanted not in self.names:
-                raise ValueError(f"no class {wanted!r}; there are {', '.join(self.names)}.")
-        return self.norms[..., self.names.index(name)] / self.norms[..., self.names.index(to)]
+        one, other = (self.norms[..., self.names.index(require_choice("class", c, self.names))] for c in (name, to))
+        return one / other
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per head: layer, head, and a column per class."""

@@ -22,7 +22,17 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from aotlens.conventions import ABLATIONS, FROM_OTHERS, Head, HeadLike, all_heads, as_heads, require_seed, require_whole
+from aotlens.conventions import (
+    ABLATIONS,
+    FROM_OTHERS,
+    Head,
+    HeadLike,
+    all_heads,
+    as_heads,
+    require_choice,
+    require_seed,
+    require_whole,
+)
 from aotlens.data import Corpus, Encoding, spread_windows
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.weights import double
@@ -93,8 +103,7 @@ class Replacement:
         seed: int,
         batch_size: int,
     ) -> None:
-        if how not in HOWS:
-            raise ValueError(f"how={how!r}: expected one of {', '.join(map(repr, HOWS))}.")
+        require_choice("how", how, HOWS)
         self.model, self.how, self.batch_size = model, how, require_whole("batch_size", batch_size, 1)
         self.in_layer: dict[int, list[int]] = defaultdict(list)
         for layer, head in heads:

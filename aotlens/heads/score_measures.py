@@ -68,7 +68,7 @@ from torch import Tensor
 
 from aotlens.circuits import diagonal_rank, ov_circuit
 from aotlens.circuits.factored import FactoredMatrix
-from aotlens.conventions import head_name
+from aotlens.conventions import head_name, require_between
 from aotlens.heads.attention_to import MotifScores, attention_to
 from aotlens.heads.inputs import Inputs, MeasuredScore, Missing, ScoreInputs
 from aotlens.heads.motifs import MOTIFS, Motif, of_strings
@@ -191,8 +191,7 @@ def inactive_heads(model: Model, tokens: TokenSequences, *, threshold: float = I
     `tokens` are as in `attention_to`. Raises `ValueError` for a negative threshold, for sequences of fewer than 3
     tokens, and as `HeadReader.require_ids`.
     """
-    if not threshold >= 0:
-        raise ValueError(f"threshold: expected an output norm ÷ that of the layer, from 0 on, got {threshold}.")
+    require_between("threshold", threshold, 0)
     reader = HeadReader.of(model, "inactive heads")
     ids = reader.require_ids(tokens, at_least=3)
     return InactiveHeads(

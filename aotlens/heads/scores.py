@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, require_shape, require_whole
 from aotlens.data import repeated_random_tokens
 from aotlens.data.windows import probe_start
 from aotlens.heads.attention_to import MotifScores, attention_to, scores_of
@@ -137,8 +137,7 @@ def without_padding(
     """Return the ids of a batch without padding, `[row, pos]` of each length, shortest first, with the numbers of their
     rows. Raises `ValueError` for a mask of another shape and for fewer than 3 tokens."""
     ids, real = torch.atleast_2d(torch.as_tensor(tokens)).cpu(), torch.atleast_2d(attention_mask).cpu().bool()
-    if ids.shape != real.shape:
-        raise ValueError(f"attention_mask: expected {list(ids.shape)}, got {list(real.shape)}.")
+    require_shape("attention_mask", real, ids.shape)
     lengths = real.sum(1)
     if (shortest := int(lengths.min())) < 3:
         raise ValueError(f"expected sequences of at least 3 tokens without padding, got {shortest}.")
@@ -240,9 +239,7 @@ def targeted_attention(
     is marked, for a key after its query in a causal model, which does not see it, and as `attention_to`.
     """
     inputs = Inputs.of(HeadReader.of(model, "targeted attention"), tokens)
-    wanted = [len(inputs), inputs.n_pos, inputs.n_pos]
-    if list(targets.shape) != wanted:
-        raise ValueError(f"targets: expected {wanted}, one mask a sequence, got {list(targets.shape)}.")
+    require_shape("targets", targets, [len(inputs), inputs.n_pos, inputs.n_pos])
     if not inputs.later_keys and bool(targets.triu(1).any()):
         raise ValueError("targets: expected keys at or before their query, got one after it.")
     if not bool(targets.any()):

@@ -186,11 +186,9 @@ def subspaces(
     Time: O(n_weights · heads² · d_model · d_head²) in float64 on the CPU, and O(n_random · d_head³). Memory: heads² ·
     d_head² numbers. Raises `ValueError` for weights that are not finite and fewer than one rotation or draw.
     """
-    require_whole("n_random", n_random, 0)
+    require_whole("n_random", n_random, 1)
     require_whole("n_weights", n_weights, 1)
     require_ours(model, "subspaces")
-    if n_random < 1 or n_weights < 1:
-        raise ValueError(f"n_random={n_random}, n_weights={n_weights}: expected at least 1 rotation and 1 draw.")
     cfg = model.cfg
     weights = double(model.W_V)
     folded = torch.stack([folded_norm(model, layer).into(weight) for layer, weight in enumerate(weights)])

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress, all_heads, head_name
+from aotlens.conventions import Head, Progress, all_heads, head_name, require_between
 from aotlens.data.windows import held_out_rows
 from aotlens.heads.ablation import Measure, Metric, measured, unit_of
 from aotlens.heads.replacement import Batch, Replacement
@@ -237,10 +237,8 @@ def sufficient_heads(
     as `ablate`.
     """
     require_ours(model, "sufficient_heads")
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep={keep}: expected a faithfulness above 0 and at most 1.")
-    if not 0 <= held_out < 1:
-        raise ValueError(f"held_out={held_out}: expected a share of the sequences from 0 to below 1.")
+    require_between("keep", keep, above=0, most=1)
+    require_between("held_out", held_out, 0, below=1)
     batch = Batch.of(model, tokens, None, targets)
     groups = as_clusters(clusters, len(batch))
     aside = held_out_rows(len(batch), held_out, groups, seed)

@@ -153,14 +153,11 @@ def head_summary(
     """
     if model is not None:
         require_ours(model, "head_summary")
-    layer, number = as_head(head)
-    n_layers, n_heads, n_bins = atlas.examples.counts.shape
-    if layer >= n_layers or number >= n_heads:
-        raise ValueError(f"head {layer}.{number}: expected one of {n_layers} × {n_heads}.")
-    counts = atlas.examples.counts[layer, number]
-    if bin is None or not 0 <= bin < n_bins or not counts[bin]:
+    head = as_head(head, atlas.examples.counts.shape[:2])
+    counts = atlas.examples.counts[head]
+    if bin is None or not 0 <= bin < len(counts) or not counts[bin]:
         bin = max((place for place, count in enumerate(counts) if count), default=0)
-    summary = HeadSummary(atlas=atlas, head=(layer, number), bin=bin)
+    summary = HeadSummary(atlas=atlas, head=head, bin=bin)
     if model is None:
         return summary
     ids = [atlas.examples.tokens[example.sequence].tolist() for example in summary.examples]

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from aotlens.conventions import Head, Progress, all_heads, head_name, require_seed, require_whole
+from aotlens.conventions import Head, Progress, all_heads, head_name, require_choice, require_seed, require_whole
 from aotlens.heads.assignments import EVIDENCE, Assignments, HeadGroup
 from aotlens.heads.kinds import (
     KindComparison,
@@ -135,9 +135,7 @@ class Universality(Result):
 
     def of(self, evidence: str) -> Float64[np.ndarray, "head head"]:
         """Return the similarities of one kind of evidence. Raises `ValueError` for an unknown one."""
-        if evidence not in EVIDENCE:
-            raise ValueError(f"{evidence!r}: expected one of {', '.join(EVIDENCE)}.")
-        return self.similarity[EVIDENCE.index(evidence)]
+        return self.similarity[EVIDENCE.index(require_choice("evidence", evidence, EVIDENCE))]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row a group: its size, its heads by model, `matched`, `tested`, `se`, `q`; and of evidence from text
@@ -306,8 +304,8 @@ def universality(
             raise ValueError(f"{name}: expected a model that predicts its next token from tokens.")
     if len(models) < 2:
         raise ValueError(f"expected at least two models, got {', '.join(models) or 'none'}.")
-    if unknown := [name for name in grouped_by if name not in EVIDENCE]:
-        raise ValueError(f"grouped_by: expected two of {', '.join(EVIDENCE)}, got {unknown[0]!r}.")
+    for evidence in grouped_by:
+        require_choice("grouped_by", evidence, EVIDENCE)
     if kinds is not None and {*kinds} != {*models}:
         missing = sorted({*models} - {*kinds}) or sorted({*kinds} - {*models})
         raise ValueError(f"kinds: expected one of each of the models {', '.join(models)}; see {missing[0]!r}.")

@@ -230,9 +230,8 @@ def estimate_and_check(
     return estimates, cells, changes
 
 
-def require_direction(direction: str) -> None:
-    if direction not in ("denoising", "noising"):
-        raise ValueError(f"direction={direction!r}: expected 'denoising' or 'noising'.")
+#: Which prompt runs: the corrupted one ("denoising"), or the clean one.
+DIRECTIONS = ("denoising", "noising")
 
 
 def require_slope(metric: str | PairMetric, direction: str, steps: int) -> None:

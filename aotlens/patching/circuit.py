@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole, several
+from aotlens.conventions import Progress, require_between, require_whole, several
 from aotlens.data.pairs import PromptPairs
 from aotlens.data.windows import held_out_rows
 from aotlens.models import AttentionOnlyTransformer
@@ -199,9 +199,8 @@ def find_circuit(
     measure = checked_for_edges(model, metric, "noising")
     for name, count in (("steps", steps), ("batch_size", batch_size)):
         require_whole(name, count, 1)
-    _require_keep(keep)
-    if not isinstance(held_out, int | float) or not 0 <= held_out < 1:
-        raise ValueError(f"held_out={held_out!r}: expected a share of the pairs from 0 to below 1.")
+    require_between("keep", keep, above=0, most=1)
+    require_between("held_out", held_out, 0, below=1)
     aside = held_out_rows(len(pairs), held_out, as_clusters(pairs.clusters, len(pairs), "pairs"), seed).numpy()
     n_aside, n_searched = int(aside.sum()), int((~aside).sum())
     if held_out and (n_searched < 2 or n_aside < 2):
@@ -247,7 +246,7 @@ def circuit_faithfulness(
     same, and as `find_circuit`.
     """
     measure = checked_for_edges(model, metric, "noising")
-    _require_keep(keep)
+    require_between("keep", keep, above=0, most=1)
     require_whole("batch_size", batch_size, 1)
     wires = Wires.of(model)
     sets = Sets(model, pairs, measure, batch_size)
@@ -263,11 +262,6 @@ def circuit_faithfulness(
         estimate=np.full(tuple(wires.exists.shape), np.nan), n_searched=len(pairs), n_held_out=0, n_runs=sets.n_runs,
         removed=wires.named(gone),
     )  # fmt: skip
-
-
-def _require_keep(keep: Any) -> None:
-    if not isinstance(keep, int | float) or not 0 < keep <= 1:
-        raise ValueError(f"keep={keep!r}: expected a faithfulness above 0 and at most 1.")
 
 
 def _measured(

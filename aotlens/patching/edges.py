@@ -20,17 +20,17 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import HeadLike, Progress, as_head, require_whole
+from aotlens.conventions import HeadLike, Progress, as_head, require_choice, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.patching.both import (
+    DIRECTIONS,
     BothRuns,
     Estimates,
     OverPairs,
     estimate_and_check,
     numbers,
     over_pairs,
-    require_direction,
     require_slope,
 )
 from aotlens.patching.metrics import (
@@ -229,7 +229,7 @@ def checked_for_edges(model: AttentionOnlyTransformer, metric: str | PairMetric,
     cannot be patched with."""
     require_ours(model, "path_patch", without=("norm_after", "norm_output"))
     require_bare(model, "path_patch")
-    require_direction(direction)
+    require_choice("direction", direction, DIRECTIONS)
     require_fit(model, metric)
     return checked_metric(metric)
 

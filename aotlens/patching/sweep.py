@@ -15,17 +15,17 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from aotlens.conventions import Progress, require_whole
+from aotlens.conventions import Progress, require_choice, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.attention import scores_of
 from aotlens.patching.both import (
+    DIRECTIONS,
     BothRuns,
     OverPairs,
     at_padded_positions,
     numbers,
     over_pairs,
-    require_direction,
     shared_words,
     without_padding,
 )
@@ -187,9 +187,8 @@ def checked(
     """Return the metric, and whether cells are positions. Raises `ValueError` as `patch` says."""
     require_ours(model, "patch", without=("norm_after", "norm_output"))
     require_bare(model, "patch")
-    if what not in (*STREAMS, *HEADS):
-        raise ValueError(f"what={what!r}: expected one of {', '.join((*STREAMS, *HEADS))}.")
-    require_direction(direction)
+    require_choice("what", what, (*STREAMS, *HEADS))
+    require_choice("direction", direction, DIRECTIONS)
     if what in ("resid_mid", "mlp_out") and model.cfg.attn_only:
         raise ValueError(f"what={what!r}: this model has no MLPs.")
     if what == "resid_mid" and model.cfg.parallel:

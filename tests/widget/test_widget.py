@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -17,9 +18,11 @@ from playwright.sync_api import expect
 
 from aotlens.plots.colours import Scale, Theme, lookup
 from aotlens.widget import HeadMaps, looks, module, pack, packed
+from tests.widget.decoded import decoded, unpacked
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
 
 N = 64
 THEMES: tuple[Theme, ...] = ("light", "dark")
@@ -348,3 +351,26 @@ def test_two_runs_have_one_scale_and_their_difference_is_exact(show, theme: Them
     page.evaluate("() => both.panes.left.point({ cell: [12, 7] })")
     pointed = page.evaluate("() => Object.values(both.panes).map(one => one.pointed.cell)")
     assert pointed == [[12, 7], [12, 7] if aligned else None, [12, 7]]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_values_come_back_to_half_a_step_of_their_own_scale(signed: bool):
+    values = np.random.default_rng(0).random((2, 3, 5, 5), dtype=np.float32) - (0.5 if signed else 0)
+    values[..., 0] *= 1000  # what drowns the rest of one scale does not drown it here
+    visible = np.random.default_rng(1).random((3, 5, 5)) < 0.8
+    maps = HeadMaps(values=values, str_tokens=list("ab cd"), visible=visible)
+    header, (steps, masks) = unpacked(pack(maps.header, maps.arrays))
+    assert (masks.reshape(visible.shape) == visible).all() and header["masks"] == 3 and header["spaces"] == [2]
+    assert header["signed"] is signed
+    back, half = decoded(header, steps)
+    seen = np.broadcast_to(visible, values.shape)
+    assert (np.abs(back - values) <= half)[seen].all() and (back[~seen] == 0).all()
+
+
+def test_a_string_is_the_same_bytes_and_never_two_of_them():
+    maps = HeadMaps(
+        values=np.ones((1, 1, 1, 1), np.float32), str_tokens=["</script>"], visible=np.ones((1, 1, 1), bool)
+    )
+    text = packed(maps.header, maps.arrays)
+    assert gzip.decompress(base64.b64decode(text)) == pack(maps.header, maps.arrays)
+    assert text == packed(maps.header, maps.arrays) and "<" not in text
