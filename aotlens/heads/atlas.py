@@ -102,9 +102,9 @@ class Atlas(Result):
     missing: Mapping[str, str] = field(default_factory=dict)
     """The parts that this model cannot give, and why."""
     distillation: Any = None
-    """The distillation as it was given: the heads' errors as feed-forward networks."""
+    """The caller's distillation: the heads' errors as feed-forward networks."""
     skip_trigrams: Any = None
-    """The skip-trigrams as they were given: tables by head."""
+    """The caller's skip-trigrams: tables by head."""
     scores: HeadScores | None = None
     """The declared scores, on the ablated windows; None in an atlas that was made before there were any."""
     lengths: Int64[np.ndarray, " sequence"] | None = None
@@ -296,18 +296,18 @@ def atlas(
     missing = _missing(reader)
     if text.lengths is not None:
         missing |= dict.fromkeys(("scores", "resample"), "sequences of several lengths were given")
-    chosen = () if "ablations" in missing else tuple(how for how in hows if how not in missing)
+    replacements = () if "ablations" in missing else tuple(how for how in hows if how not in missing)
     places = spread(len(tokens), n_ablated)
     ablated, theirs = tokens[places].to(reader.device), None if documents is None else documents[places.numpy()]
-    labels, mask = (None if each is None else each[places].to(reader.device) for each in (text.targets, text.mask))
-    if len(ablated) < 2 and (means := [how for how in chosen if how in FROM_OTHERS]):
+    labels, mask = (None if ids is None else ids[places].to(reader.device) for ids in (text.targets, text.mask))
+    if len(ablated) < 2 and (means := [how for how in replacements if how in FROM_OTHERS]):
         words = " or ".join(ABLATIONS[how] for how in means)
         raise ValueError(
             f"To ablate heads by {words} takes two windows or more, and only one is read: choose a longer text, or "
             "read more of it."
         )
     runs = reader.n_layers * reader.n_heads * -(-len(ablated) // batch_size)
-    steps = Steps(len(tokens) + len(chosen) * runs, progress=progress)
+    steps = Steps(len(tokens) + len(replacements) * runs, progress=progress)
 
     patterns = stages.get(
         "patterns",
@@ -326,7 +326,7 @@ def atlas(
         )
     ablations: dict[str, EachHead] = {}
     together: dict[str, Ablation] = {}
-    for how in chosen:
+    for how in replacements:
         options: dict[str, Any] = {"targets": labels, "attention_mask": mask, "clusters": theirs, "seed": seed}
         each = stages.get(f"each {how}", lambda: {"each": ablate_each(
             own, ablated, how, **options, batch_size=batch_size, progress=steps.within(runs))})  # noqa: B023  # fmt: skip

@@ -232,7 +232,7 @@ def circuits_stage(model: Any, tokens: Tensor, attention_mask: Tensor | None) ->
         score = spectrum(ov_circuit(model, head), k=1, n_vectors=1).copying_score
         scores[head] = np.nan if score is None else score
     compositions = all_compositions(model, data=tokens, attention_mask=attention_mask)
-    parts = {f"composition {mode}": each.values for mode, each in compositions.items()}
+    parts = {f"composition {mode}": scores.values for mode, scores in compositions.items()}
     return {
         "copying": rates,
         "copying_score": scores,

@@ -215,10 +215,10 @@ def attention_to(
     """
     reader = HeadReader.of(model, "attention to motifs", images=None)
     inputs = inputs if isinstance(inputs, Inputs) else Inputs.of(reader, inputs)
-    chosen = as_motifs(motifs, inputs.kind)
     groups = as_clusters(clusters, len(inputs))
     others = len(inputs) > 1 if others is None else others
-    tally = MotifTally(reader, inputs, chosen, others=others, by_distance=by_distance, clusters=groups)
+    resolved = as_motifs(motifs, inputs.kind)
+    tally = MotifTally(reader, inputs, resolved, others=others, by_distance=by_distance, clusters=groups)
     for start in range(0, len(inputs), batch_size):
         batch = inputs[start : start + batch_size]
         reader.listen_to_patterns(batch.tokens, tally.batch(batch, start))
@@ -297,6 +297,6 @@ def _bounds(
 ) -> Float64[np.ndarray, "motif layer head 2"]:
     """The intervals of sums ÷ counts over the tally's units."""
     of_heads = counts if counts.ndim == sums.ndim else counts[..., None, None].expand_as(sums)
-    rows, divisors = (each.flatten(1).T.numpy() for each in (sums, of_heads))  # [motif · head, unit]
+    rows, divisors = (values.flatten(1).T.numpy() for values in (sums, of_heads))  # [motif · head, unit]
     groups = np.arange(tally.n_units) if tally.clustered else None
     return ratio_intervals(rows, divisors, groups, confidence=confidence).reshape(*sums.shape[1:], 2)

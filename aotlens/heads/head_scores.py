@@ -269,14 +269,14 @@ def head_scores(
     if unknown or not listed:
         what = f"no score {unknown[0]!r}" if unknown else "expected at least one score"
         raise ValueError(f"{what}; there are {', '.join(HEAD_SCORES)}.")
-    chosen = [score if isinstance(score, HeadScore) else HEAD_SCORES[score] for score in listed]
+    declared = [score if isinstance(score, HeadScore) else HEAD_SCORES[score] for score in listed]
     text = None if tokens is None else reader.require_ids(tokens)
     groups = None if text is None else as_clusters(clusters, len(text))
     inputs = ScoreInputs(reader=reader, tokens=text, pairs=pairs, seed=require_seed(seed), clusters=groups)
-    values, chance = (np.full((len(chosen), *inputs.shape), np.nan) for _ in range(2))
-    counts, reasons = np.zeros(len(chosen), dtype=np.int64), {}
+    values, chance = (np.full((len(declared), *inputs.shape), np.nan) for _ in range(2))
+    counts, reasons = np.zeros(len(declared), dtype=np.int64), {}
     intervals, attends = np.full((*values.shape, 2), np.nan), np.ones(values.shape, dtype=bool)
-    for place, score in enumerate(chosen):
+    for place, score in enumerate(declared):
         try:
             measured = score.measure(inputs)
         except Missing as missing:
@@ -286,8 +286,8 @@ def head_scores(
             intervals[place] = _interval(measured, values.size)
             attends[place] = True if measured.attends is None else measured.attends
         if progress is not None:
-            progress(place + 1, len(chosen))
-    names = tuple(score.name for score in chosen)
+            progress(place + 1, len(declared))
+    names = tuple(score.name for score in declared)
     return HeadScores(
         scores=names, values=values, chance=chance, counts=counts, reasons=reasons, intervals=intervals, attends=attends
     )  # fmt: skip

@@ -90,7 +90,7 @@ class ImageMaps(Result):
         """Return the attention of `query` to every patch.
 
         `query` is a patch (row, column), "mean" over all patches, or None: [CLS] where there is one, else the mean.
-        Raises `ValueError` for a patch that there is not.
+        Raises `ValueError` if the patch does not exist.
         """
         return self.grid.as_map(self.grid.of_query(self.pattern, query))
 

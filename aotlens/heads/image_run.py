@@ -198,7 +198,7 @@ class ImageRun(Result):
 
     def layer(self, layer: int, query: Query = None, quantity: str = "attention") -> LayerOnImages:
         """Return all maps of a layer's heads; `quantity` is `"attention"` or `"value_weighted"`, `query` as in
-        `ImageMaps.attention`. Raises `ValueError` for a layer, a query or a quantity that there is not."""
+        `ImageMaps.attention`. Raises `ValueError` if layer, query or quantity do not exist."""
         require_choice("quantity", quantity, ("attention", "value_weighted"))
         require_whole("layer", layer, 0, self.maps.pattern.shape[1] - 1)
         values = getattr(self.maps, quantity)(query)[:, layer]
@@ -206,8 +206,8 @@ class ImageRun(Result):
         return LayerOnImages(images=self.images, layer=layer, quantity=quantity, query=name, values=values)
 
     def head(self, head: HeadLike, image: int = 0, query: Query = None) -> HeadOnImage:
-        """Return the maps of one head on one image. Raises `ValueError` for a head, an image or a query that there is
-        not."""
+        """Return the maps of one head on one image. Raises `ValueError` if head, image or query
+        do not exist."""
         require_whole("image", image, 0, len(self.images) - 1)
         layer, number = as_head(head, self.maps.pattern.shape[1:3])
         place = image, layer, number
@@ -222,7 +222,7 @@ class ImageRun(Result):
         """Return the model's predictions for one image; beside it the same of a run on the same images with heads
         ablated.
 
-        Raises `ValueError` for an image that there is not."""
+        Raises `ValueError` if the image does not exist."""
         require_whole("image", image, 0, len(self.images) - 1)
         other = None if ablated is None else ablated.probabilities[image]
         changed = 0 if ablated is None else int((ablated.predicted != self.predicted).sum())

@@ -152,7 +152,7 @@ class InductionCircuit(Result):
         interval, clean = interval_text(self.without_heads.interval(), ".2f", ""), self.without_heads.clean_mean
         on = "tokens of the given sequences" if self.own_sequences else "random tokens"
         return (
-            f"{earlier} → {heads} of {self.model} {is_it}: on {on} that come again the loss is {clean:.2f} "
+            f"{earlier} → {heads} of {self.model} {is_it}: on {on} that repeat the loss is {clean:.2f} "
             f"nats, after {self.first_half:.2f} at first; without {heads} it rises by "
             f"{self.without_heads.change:.2f}{interval}, without {earlier} by {self.without_previous.change:.2f}."
         )

@@ -94,8 +94,8 @@ class Inputs:
         Raises `ValueError` as `HeadReader.require_ids`, or `require_images`.
         """
         if reader.grid is not None:
-            given = tokens if isinstance(tokens, Tensor) else torch.empty(0)
-            return cls(tokens=reader.require_images(given), later_keys=not reader.causal, grid=reader.grid)
+            images = tokens if isinstance(tokens, Tensor) else torch.empty(0)
+            return cls(tokens=reader.require_images(images), later_keys=not reader.causal, grid=reader.grid)
         tokenizer = reader.model.tokenizer
         return cls(
             tokens=reader.require_ids(tokens),

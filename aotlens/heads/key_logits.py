@@ -255,9 +255,9 @@ def function_vector(inputs: ScoreInputs) -> MeasuredScore:
         before = float(_answer(reader.run(pair.corrupted[None], [], "logits"), pair.answer))
         for layer, name in enumerate(names):
 
-            def put(z: Tensor, hook: object, given: Tensor = others[:, layer]) -> Tensor:
+            def put(z: Tensor, hook: object, means: Tensor = others[:, layer]) -> Tensor:
                 z = z.clone()
-                z[rows, -1, heads] = given.flatten(0, 1).to(z)
+                z[rows, -1, heads] = means.flatten(0, 1).to(z)
                 return z
 
             logits = reader.run(pair.corrupted.expand(2 * n_heads, -1), [(name, put)], "logits")

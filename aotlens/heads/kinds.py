@@ -103,7 +103,7 @@ def compared(
     null_std: Float64[np.ndarray, "test kind"] | None,
 ) -> KindComparison:
     """Compare the models of two kinds, at least two of each, by every test (`Universality.compare_kinds`)."""
-    members = [[place for place, each in enumerate(all_kinds) if each == kind] for kind in kinds]
+    members = [[place for place, other in enumerate(all_kinds) if other == kind] for kind in kinds]
     values, means, units = [], [], []
     for kind, own in zip(kinds, members, strict=True):
         within = pair_excess[:, own][:, :, own]
@@ -113,7 +113,7 @@ def compared(
             deviation = null_std[:, [*dict.fromkeys(all_kinds)].index(kind)]
             units.append(values[-1].mean(1) / deviation)
     both = [*members[0], *members[1]]
-    p = [kinds_differ(each[np.ix_(both, both)], len(members[0])) for each in pair_excess]
+    p = [kinds_differ(excess[np.ix_(both, both)], len(members[0])) for excess in pair_excess]
     return KindComparison(
         kinds=kinds, tests=tests, first=values[0], second=values[1], means=np.stack(means, 1), p=np.array(p),
         sizes=(len(members[0]), len(members[1])), standardised=np.stack(units, 1) if units else None,
@@ -127,7 +127,7 @@ def null_deviations(
     kinds first occur; NaN for one model."""
     deviations = []
     for kind in dict.fromkeys(kinds):
-        own = [place for place, each in enumerate(kinds) if each == kind]
+        own = [place for place, other in enumerate(kinds) if other == kind]
         pairs = np.array([*itertools.combinations(own, 2)]).reshape(-1, 2).astype(int)
         deviations.append(null[:, pairs[:, 0], pairs[:, 1]].mean(1).std(ddof=1) if len(pairs) else math.nan)
     return np.array(deviations)
@@ -140,7 +140,7 @@ def by_kind(
     two models or more."""
     parts = []
     for kind, deviation in zip(dict.fromkeys(kinds), deviations, strict=True):
-        own = [place for place, each in enumerate(kinds) if each == kind]
+        own = [place for place, other in enumerate(kinds) if other == kind]
         if len(own) > 1:
             mean = excess[np.ix_(own, own)][np.triu_indices(len(own), 1)].mean()
             parts.append(f"{kind} {mean:+.3f} ({mean / deviation:.1f} standard deviations of permuted heads)")
@@ -214,8 +214,8 @@ def _splits(n_first: int, n_second: int) -> Bool[np.ndarray, "split model"]:
     """Return the splits of models into kinds of these sizes, the own one first: all, or 2,000 at random."""
     n = n_first + n_second
     if math.comb(n, n_first) <= MOST_SPLITS:
-        chosen = np.array([*itertools.combinations(range(n), n_first)])
-        return np.equal.outer(np.arange(n), chosen).any(-1).T
+        members = np.array([*itertools.combinations(range(n), n_first)])
+        return np.equal.outer(np.arange(n), members).any(-1).T
     own = np.arange(n) < n_first
     random = np.random.default_rng(0)
     return np.stack([own, *(random.permutation(own) for _ in range(MOST_SPLITS - 1))])

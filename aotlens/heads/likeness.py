@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -25,11 +24,10 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import all_heads
-from aotlens.heads.matching import Factors, cosines, ov_factors, qk_factors
+from aotlens.heads.matching import Factors, cosines, ov_factors, qk_factors, quotient, token_shares
 from aotlens.heads.reader import HeadReader
 from aotlens.heads.replacement import HeadSwitches
 from aotlens.models import AttentionOnlyTransformer
-from aotlens.models.weights import double
 from aotlens.statistics import LEAST_CLUSTERS, jackknife_error
 
 #: Directions below this share of a head's largest are rounding in float32: the head does not write them.
@@ -43,18 +41,13 @@ def weights_alike(
 ) -> dict[str, Alike]:
     """Compute the similarities `ov`, `qk` and `written` of every two heads; `qk` is NaN where a model has no queries
     and keys. `done` is called after each pair of models."""
-    counts = [double(model.unigram_counts) for model in models if model.unigram_counts is not None]
-    size = len(models[0].W_E)
-    shares = [count / count.sum() for count in counts] or [torch.full((size,), 1 / size).double()]
-    p = torch.stack(shares).mean(0)
+    p = token_shares(models)
     alike = {name: np.full((len(owner), len(owner)), np.nan) for name in ("ov", "qk", "written")}
-    factors: list[dict[str, Factors | None]] = []
-    bases: list[Tensor] = []
-    for model in models:
-        ov = ov_factors(model, p)
-        bases.append(_written(ov[1]))
-        qk = qk_factors(model, p) if model.cfg.has_query_key else None
-        factors.append({"ov": ov, "qk": qk})
+    factors: list[dict[str, Factors | None]] = [
+        {"ov": ov_factors(model, p), "qk": qk_factors(model, p) if model.cfg.has_query_key else None}
+        for model in models
+    ]
+    bases = [_written(ov[1]) for each in factors if (ov := each["ov"]) is not None]
     for a in range(len(models)):
         for b in range(a, len(models)):
             block = np.ix_(owner == a, owner == b)
@@ -62,9 +55,8 @@ def weights_alike(
                 if (first := factors[a][name]) is not None and (second := factors[b][name]) is not None:
                     alike[name][block] = cosines(first, second)
                     alike[name][block[1].T, block[0].T] = alike[name][block].T
-            first_basis, second_basis = bases[a], bases[b]
-            overlap = torch.einsum("hdv,gev->hgde", first_basis, second_basis).square().sum((-1, -2))
-            ranks = [basis.square().sum((-1, -2)).round() for basis in (first_basis, second_basis)]  # orthonormal rows
+            overlap = torch.einsum("hdv,gev->hgde", bases[a], bases[b]).square().sum((-1, -2))
+            ranks = [basis.square().sum((-1, -2)).round() for basis in (bases[a], bases[b])]  # orthonormal rows
             least = torch.minimum(ranks[0][:, None], ranks[1][None])
             alike["written"][block] = (overlap / least.clamp(min=1)).numpy()
             alike["written"][block[1].T, block[0].T] = alike["written"][block].T
@@ -100,12 +92,10 @@ def on_text(model: AttentionOnlyTransformer, ids: Tensor, batch_size: int) -> On
     visible[:, 0] = 0
     uniform = visible / visible.sum(-1, keepdim=True).clamp(min=1)
     lower = visible.bool()
-    batches: list[Tensor] = []
+    layers: list[list[Tensor]] = [[] for _ in range(reader.n_layers)]
     for rows in ids.split(batch_size):
-        layers: dict[int, Tensor] = {}
-        reader.listen_to_patterns(rows, partial(_keep, layers))
-        batches.append(torch.cat([layers[layer] for layer in sorted(layers)]))
-    attention = torch.cat(batches, 1)
+        reader.listen_to_patterns(rows, lambda layer, pattern: layers[layer].append(pattern.cpu().transpose(0, 1)))
+    attention = torch.cat([torch.cat(batches, 1) for batches in layers])
     # Without position 0, and less the same mass spread evenly: nothing is divided by, where a head rests on position 0.
     left = torch.where(lower, attention, 0.0)
     patterns = left - left.sum(-1, keepdim=True) * uniform
@@ -117,10 +107,6 @@ def on_text(model: AttentionOnlyTransformer, ids: Tensor, batch_size: int) -> On
             change = _losses(model, ids, batch_size) - whole
         effects.append(change - change.mean())
     return OnText(patterns=patterns[..., lower], effects=torch.stack(effects))
-
-
-def _keep(layers: dict[int, Tensor], layer: int, pattern: Tensor) -> None:
-    layers[layer] = pattern.cpu().transpose(0, 1)
 
 
 def _losses(model: AttentionOnlyTransformer, ids: Tensor, batch_size: int) -> Tensor:
@@ -137,14 +123,13 @@ def text_rows(runs: list[OnText]) -> dict[str, Tensor]:
 
 def texts_alike(rows: dict[str, Tensor]) -> dict[str, Alike]:
     """Compute the similarities of every two heads by `text_rows`; 0 for a head that does not vary."""
-    return {name: _correlations(each.flatten(1)) for name, each in rows.items()}
+    return {name: _correlations(values.flatten(1)) for name, values in rows.items()}
 
 
 def _correlations(rows: Tensor) -> Alike:
     """Cosines of every two rows; 0 for one that is zero."""
     norms = rows.norm(dim=1)
-    scale = norms[:, None] * norms
-    alike: Alike = torch.where(scale > 0, rows @ rows.T / scale.clamp(min=1e-300), 0.0).numpy()
+    alike: Alike = quotient(rows @ rows.T, norms[:, None] * norms).numpy()
     return alike
 
 
@@ -225,7 +210,6 @@ def document_error(
         counts = len(of) - torch.bincount(of).double()
         left = left - torch.einsum("agc,bgc->gab", totals, totals) / counts[:, None, None]
     scale = left.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-    scale = scale[:, :, None] * scale[:, None]
-    alike = torch.where(scale > 0, left / scale.clamp(min=1e-300), 0.0)
+    alike = quotient(left, scale[:, :, None] * scale[:, None])
     first, other = torch.triu_indices(len(rows), len(rows), 1)
     return jackknife_error(alike[:, first, other].mean(1).numpy())

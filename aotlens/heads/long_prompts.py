@@ -92,7 +92,7 @@ class LongPatterns:
     def window(self) -> int | None:
         """Return how many keys a query sees in the layer where it sees most; None for all keys, or all earlier ones."""
         windows = [self.cfg.window(layer) for layer in range(self.n_layers)]
-        return None if None in windows else max(each for each in windows if each is not None)
+        return None if None in windows else max(window for window in windows if window is not None)
 
     def rows(
         self, head: HeadLike, first: int, last: int, quantity: str = "attention"

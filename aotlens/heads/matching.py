@@ -187,15 +187,25 @@ def match_heads(
         outputs = [m.cfg.read_out if m.cfg.d_out is None else f"{m.cfg.d_out} {m.cfg.read_out}" for m in (a, b)]
         raise ValueError(f"match_heads: expected models with the same outputs, got {outputs[0]} and {outputs[1]}.")
     require_same_tokens(a, b)
-    counts = [double(m.unigram_counts) for m in (a, b) if m.unigram_counts is not None]
-    shares = [count / count.sum() for count in counts] or [torch.full((len(a.W_E),), 1 / len(a.W_E)).double()]
-    p = torch.stack(shares).mean(0)
+    p = token_shares([a, b])
     ov = cosines(ov_factors(a, p), ov_factors(b, p))
     has_qk = a.cfg.has_query_key and b.cfg.has_query_key
     qk = cosines(qk_factors(a, p), qk_factors(b, p)) if has_qk else None
     left, right = (all_heads(model.cfg) for model in (a, b))
     matched = HeadMatching(left=left, right=right, ov=ov, qk=qk, pattern=None, pairs=())._assigned()
     return matched if tokens is None else matched.on(a, b, tokens, batch_size=batch_size)
+
+
+def token_shares(models: list[AttentionOnlyTransformer]) -> Tensor:
+    """Return each token's share of the unigram counts, the mean over models that have some; uniform if none has."""
+    counts = [double(model.unigram_counts) for model in models if model.unigram_counts is not None]
+    size = len(models[0].W_E)
+    return torch.stack([c / c.sum() for c in counts] or [torch.full((size,), 1 / size).double()]).mean(0)
+
+
+def quotient(products: Tensor, scale: Tensor) -> Tensor:
+    """Return products ÷ scale: cosines, 0 where a norm is 0."""
+    return torch.where(scale > 0, products / scale.clamp(min=1e-300), 0.0)
 
 
 def require_same_tokens(a: AttentionOnlyTransformer, b: AttentionOnlyTransformer) -> None:
@@ -256,9 +266,11 @@ def cosines(a: Factors, b: Factors) -> Float64[np.ndarray, "left right"]:
         # A few heads with all of b in one product: head by head it takes more than twice as long.
         both = (rows.mT.flatten(0, 1) @ rows_of_b) * (columns.flatten(0, 1) @ columns_of_b.T)
         products.append(both.unflatten(0, (len(rows), -1)).unflatten(2, sizes).sum((1, 3)))
-    squares = [torch.stack([((r.mT @ r) * (c @ c.T)).sum() for r, c in zip(*each, strict=True)]) for each in (a, b)]
+    squares = [
+        torch.stack([((r.mT @ r) * (c @ c.T)).sum() for r, c in zip(*factors, strict=True)]) for factors in (a, b)
+    ]
     scale = (squares[0][:, None] * squares[1]).clamp(min=0).sqrt()
-    return torch.where(scale > 0, torch.cat(products) / scale.clamp(min=1e-300), 0.0).numpy()
+    return quotient(torch.cat(products), scale).numpy()
 
 
 @torch.no_grad()
@@ -277,7 +289,7 @@ def _pattern_cosines(
         for total, each in zip(squares, (left, right), strict=True):
             total += each.square().sum(1).double()
     scale = (squares[0][:, None] * squares[1]).sqrt()
-    return torch.where(scale > 0, cross / scale.clamp(min=1e-300), 0.0).numpy()
+    return quotient(cross, scale).numpy()
 
 
 def _deviations(reader: HeadReader, ids: Tensor) -> Tensor:

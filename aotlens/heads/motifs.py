@@ -113,11 +113,11 @@ class Motif:
             raise ValueError(f"name={self.name!r}: expected lower-case letters, digits and underscores.")
         if not 1 <= len(self.badge) <= 4:
             raise ValueError(f"{self.name}: badge={self.badge!r}: expected one to four letters.")
-        given = [kind for kind in ("mask", "classes", "score", "offsets") if getattr(self, kind) is not None]
-        if len(given) != 1:
+        kinds = [kind for kind in ("mask", "classes", "score", "offsets") if getattr(self, kind) is not None]
+        if len(kinds) != 1:
             raise ValueError(
                 f"{self.name}: expected one of mask, classes, score and offsets, got "
-                f"{' and '.join(given) or 'none of them'}."
+                f"{' and '.join(kinds) or 'none of them'}."
             )
 
     def targets(self, inputs: Inputs) -> Targets | None:

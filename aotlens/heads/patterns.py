@@ -111,7 +111,7 @@ class AttentionPatterns(Result):
     ) -> Float32[np.ndarray, "query key"]:
         """Return one head's `quantity`, NaN where a query does not see the key.
 
-        Raises `ValueError` for a head that there is not, and as `quantity`.
+        Raises `ValueError` if the head does not exist, and as `quantity`.
         """
         layer, number = as_head(head, self)
         seen = self.seen(without_first=without_first)
@@ -221,7 +221,7 @@ class ClearestHead:
 def clearest_head(patterns: AttentionPatterns) -> ClearestHead | None:
     """Find the head with the highest score for the first motif that a head shows on this text; None where none does."""
     candidates = (_best(patterns, MOTIFS[name]) for name in _ORDER)
-    return next((each for each in candidates if each is not None), None)
+    return next((candidate for candidate in candidates if candidate is not None), None)
 
 
 def _best(patterns: AttentionPatterns, motif: Motif) -> ClearestHead | None:

@@ -150,7 +150,7 @@ class PromptRun(Result):
     def map(self, head: HeadLike, quantity: str = "attention", *, without_first: bool = False) -> HeadMap:
         """Return the map of one head; `without_first` leaves out attention to position 0.
 
-        Raises `ValueError` for a head that there is not, and as `AttentionPatterns.quantity`.
+        Raises `ValueError` if the head does not exist, and as `AttentionPatterns.quantity`.
         """
         values = self.patterns.of_head(head, quantity, without_first=without_first)
         return HeadMap(head=as_head(head), quantity=quantity, str_tokens=self.patterns.str_tokens, values=values)
@@ -256,8 +256,8 @@ def run_prompt(
         patterns, written = patterns_and_logits(model, text)
         loss = None
         if losses:
-            given = None if model.sees_later_keys else written
-            loss = token_losses(model, torch.from_numpy(patterns.tokens), logits=given)
+            known = None if model.sees_later_keys else written
+            loss = token_losses(model, torch.from_numpy(patterns.tokens), logits=known)
     stored_logits = written.cpu() if logits else None
     return PromptRun(text=text, patterns=patterns, losses=loss, logits=stored_logits, ablated=tuple(sorted(heads)))
 

@@ -89,11 +89,11 @@ def with_other_tokens(inputs: Inputs, generator: np.random.Generator, *, version
     ones in an even version. Tokens in front of what the caller marked are no other ones. A short
     sequence has one single query, and those of others are a short or a longer way apart: else those of a text that
     repeats at that distance would all have a replaced token near their keys."""
-    given = inputs.tokens.numpy()
-    tokens, queries = given.copy(), np.zeros((2, *given.shape), dtype=bool)
-    end, everywhere = given.shape[1] - (2 if inputs.later_keys else 0), np.unique(given[:, 1:])
-    kept = np.isin(given, [*(inputs.special_ids or ())])
-    for row, own in enumerate(given):
+    ids = inputs.tokens.numpy()
+    tokens, queries = ids.copy(), np.zeros((2, *ids.shape), dtype=bool)
+    end, everywhere = ids.shape[1] - (2 if inputs.later_keys else 0), np.unique(ids[:, 1:])
+    kept = np.isin(ids, [*(inputs.special_ids or ())])
+    for row, own in enumerate(ids):
         together = (row + version) % 2
         farther = 0
         if not together:
@@ -115,7 +115,7 @@ def with_other_tokens(inputs: Inputs, generator: np.random.Generator, *, version
             queries[together, row, place] = True
             place += 3 + int(generator.integers(3)) + (DEPTH if together else NEAR + farther)
             place = max(place, 2 * DEPTH + 1) if together else place
-    queries &= tokens != given
+    queries &= tokens != ids
     return Replaced(*map(torch.from_numpy, (tokens, *queries)))
 
 
@@ -222,14 +222,14 @@ class _Version:
         """Return the attention of each row to the keys of each motif; of a motif of offsets to each head's best."""
         sequences, queries = self.rows.to(pattern.device).T
         rows = pattern[sequences, :, queries]  # [row, head, key]
-        found = torch.einsum("rhk,mrk->rmh", rows, keys.to(rows)).double().cpu()
+        attention = torch.einsum("rhk,mrk->rmh", rows, keys.to(rows)).double().cpu()
         for place, motif in enumerate(self.motifs):
             if motif.name in self.best_offsets:
                 n_pos = pattern.shape[-1]
                 at = _keys_at(self.best_offsets[motif.name][layer], n_pos, motif)[:, self.rows[:, 1]].T
                 to_key = rows.gather(-1, at.clamp(0, n_pos - 1)[..., None].to(rows.device))[..., 0].double().cpu()
-                found[:, place] = to_key * ((at > 0) & (at < n_pos) & self.together[:, None])
-        return found
+                attention[:, place] = to_key * ((at > 0) & (at < n_pos) & self.together[:, None])
+        return attention
 
 
 class _Tally:
@@ -314,13 +314,13 @@ class Habits:
                 keys = pairs.keys & pairs.queries[..., None]
                 other = motif.simpler(batch).keys
                 counted = keys & ~(keys & other).any(-1, keepdim=True)
-                found = torch.einsum("bhqk,bqk->h", pattern, counted.to(pattern))
-                self.sums[1, place, layer] += found.double().cpu()
+                attention = torch.einsum("bhqk,bqk->h", pattern, counted.to(pattern))
+                self.sums[1, place, layer] += attention.double().cpu()
                 self.counts[1, place, layer] += counted.any(-1).sum()
             if place in self.frequencies and (pairs := _targets(motif, batch)) is not None:
                 weights = self._shares(place, motif, batch) * pairs.queries[..., None]
-                found = torch.einsum("bhqk,bqk->h", pattern, weights.to(pattern))
-                self.sums[2, place, layer] += found.double().cpu()
+                attention = torch.einsum("bhqk,bqk->h", pattern, weights.to(pattern))
+                self.sums[2, place, layer] += attention.double().cpu()
                 self.counts[2, place, layer] += pairs.queries.sum()
 
     def _shares(self, place: int, motif: Motif, batch: Inputs) -> Float64[Tensor, "batch query key"]:

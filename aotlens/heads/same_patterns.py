@@ -123,7 +123,7 @@ class _Rows:
         self.counts[layer] += counted.sum(0).to(self.sums)
 
     def consistency(self, visible: Tensor) -> Float64[Tensor, "layer head"]:
-        sums, squares, n = (each.cpu().double() for each in (self.sums, self.squares, self.counts))
+        sums, squares, n = (values.cpu().double() for values in (self.sums, self.squares, self.counts))
         visible = visible.cpu()
         v = visible.sum(-1).double()  # [mask, query]
         counted = (v >= 2) & (n >= 2)
@@ -131,7 +131,7 @@ class _Rows:
         others = (n.square() * squares - n * sums.square().sum(-1)) / (n - 1).clamp(min=1).square()
         uniform = squares - 2 * seen.sum(-1) / v.clamp(min=1) + n / v.clamp(min=1)
         rows = (n * counted).sum(-1)
-        numerator, denominator = (torch.where(counted, each, 0.0).sum(-1) for each in (others, uniform))
+        numerator, denominator = (torch.where(counted, values, 0.0).sum(-1) for values in (others, uniform))
         return torch.where(denominator > LEAST_NON_UNIFORM * rows, 1 - numerator / denominator, torch.nan)
 
 

@@ -217,7 +217,7 @@ def delimiter(inputs: ScoreInputs) -> MeasuredScore:
 
 @torch.no_grad()
 def fuzzy_induction(inputs: ScoreInputs) -> MeasuredScore:
-    """Measure attention to what followed a similar token, on random tokens that come again as similar ones."""
+    """Measure attention to what followed a similar token, on random tokens that repeat as similar ones."""
     embedding = inputs.model_with_circuits().W_E.detach()
     drawn = random_repeats(inputs.reader, seed=inputs.seed)
     special = {*inputs.special_ids(), *([] if drawn.start is None else [drawn.start])}
@@ -232,7 +232,7 @@ def fuzzy_induction(inputs: ScoreInputs) -> MeasuredScore:
     read = dataclasses.replace(Inputs.of(inputs.reader, tokens), marked=keys)
     motif = Motif(
         name="fuzzy_induction", badge="fuz", sentence="It attends to what followed a similar token.",
-        mask=lambda given: given.targets(given.need(given.marked, "pairs")), asks=True,
+        mask=lambda rows: rows.targets(rows.need(rows.marked, "pairs")), asks=True,
     )  # fmt: skip
     scores = attention_to(inputs.reader.model, read, motif, others=True)
     return _share(scores, scores.chance)

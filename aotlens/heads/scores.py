@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RandomRepeats(NamedTuple):
-    """Random tokens of which some come again, as `motif_scores` describes them."""
+    """Random tokens of which some repeat, as `motif_scores` describes them."""
 
     tokens: Int64[Tensor, "batch pos"]
     start: int | None
@@ -45,15 +45,15 @@ def random_repeats(
     seed: int = 0,
 ) -> RandomRepeats:
     """Draw the sequences that `motif_scores` reads without a text."""
-    chosen = probe_start(reader.model.tokenizer) if start == "own" else start
-    half_length = min(half_length, (reader.n_alike - (chosen is not None)) // 2)
-    tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=chosen, distances=True)
-    begin = "without a start token" if chosen is None else f"the start token {chosen}, then"
+    token = probe_start(reader.model.tokenizer) if start == "own" else start
+    half_length = min(half_length, (reader.n_alike - (token is not None)) // 2)
+    tokens = repeated_random_tokens(reader.d_vocab, n_sequences, half_length, seed, eot_id=token, distances=True)
+    begin = "without a start token" if token is None else f"the start token {token}, then"
     about = (
-        f"{n_sequences} sequences: {begin} {2 * half_length} random tokens, of which some come again after "
+        f"{n_sequences} sequences: {begin} {2 * half_length} random tokens, of which some repeat after "
         f"{half_length} on average (seed {seed})"
     )
-    return RandomRepeats(tokens, chosen, about)
+    return RandomRepeats(tokens, token, about)
 
 
 def motif_scores(
@@ -72,17 +72,17 @@ def motif_scores(
 ) -> MotifScores:
     """Score every head for `motifs` (all by default) on `tokens`, or on random tokens that come twice.
 
-    Chance stands beside every score (`MotifScores.chance`; definitions in `aotlens.heads.attention_to`), with intervals
+    Chance is next to every score (`MotifScores.chance`; definitions in `aotlens.heads.attention_to`), with intervals
     of the excess over it. On random tokens, motifs that mean something on text alone are left out unless named.
 
     `tokens` are ids `[batch, pos]`, a text, or texts of equally many tokens; `clusters` names the document of each, so
     that intervals are over documents. The `n_sequences` random ones are the start token, then tokens drawn uniformly of
-    which some come again, `half_length` later on average (less where the context is shorter) and at another distance in
+    which some repeat, `half_length` later on average (less where the context is shorter) and at another distance in
     each sequence (`aotlens.data.repeated_random_tokens` with `distances`), so that an interval over sequences is one
     over distances and a head that looks a fixed number of tokens back does no induction. `start` is the id of the start
     token, None for none; by default it is the tokenizer's, or 0 for a model without one. `MotifScores.start` and
     `.about` say what was used. The induction score is attention from the second occurrence of a token to what followed
-    the first (Olsson et al. 2022, whose tokens all come again at one distance).
+    the first (Olsson et al. 2022, whose tokens all repeat at one distance).
 
     `attention_mask`, of the ids' shape, is True (or 1) at ids that are no padding. Sequences are read without it: those
     of one length together, and scores are means over the queries of all of them. Of several lengths there are no
@@ -90,7 +90,7 @@ def motif_scores(
     in common (`fixed_offset` and `mirror` are NaN).
 
     A head of the first layer sees tokens, not what came before them: where it has an induction score, it has it by
-    where keys stand, or since tokens that come again stand in a context that does.
+    where keys stand, or since tokens that repeat stand in a context that does.
 
     Definitions in `aotlens.heads.motifs`; cost, memory and progress as in `attention_to`.
 
@@ -116,19 +116,19 @@ def motif_scores(
             raise ValueError("start: expected no start token beside tokens, which hold their own.")
         tokens = reader.require_ids(tokens)
         others = len(tokens) > 1
-        chosen, about = None, f"{len(tokens)} sequences of {tokens.shape[-1]} tokens that were given"
+        token, about = None, f"{len(tokens)} sequences of {tokens.shape[-1]} tokens that were given"
     else:
         others = False
         if motifs is None:
             motifs = [motif for motif in as_motifs(None) if not motif.on_text]
-        tokens, chosen, about = random_repeats(reader, n_sequences, half_length, start, seed)
+        tokens, token, about = random_repeats(reader, n_sequences, half_length, start, seed)
     if tokens.shape[-1] < 3:
         raise ValueError(f"expected sequences of at least 3 tokens, got {tokens.shape[-1]}.")
     scores = attention_to(
         model, tokens, motifs, others=others, intervals=True, clusters=clusters, batch_size=batch_size,
         progress=progress,
     )  # fmt: skip
-    return dataclasses.replace(scores, start=chosen, about=about)
+    return dataclasses.replace(scores, start=token, about=about)
 
 
 def without_padding(
@@ -204,13 +204,13 @@ def attention_by_place(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TargetedAttention(Result):
-    """Mean attention to the chosen keys, `[n_layers, n_heads]`, 0 to 1 for softmax."""
+    """Mean attention to the marked keys, `[n_layers, n_heads]`, 0 to 1 for softmax."""
 
     attention: Float64[np.ndarray, "layer head"]
     expected: Float64[np.ndarray, "layer head"]
     """The average attention at the same distances, whatever is there."""
     n_queries: int
-    """Queries that have at least one chosen key."""
+    """Queries that have at least one marked key."""
 
     @property
     def headline(self) -> str:

@@ -82,7 +82,7 @@ class ShapleyValues(Result):
     def headline(self) -> str:
         order = np.argsort(-np.abs(self.values), axis=None)[:3]
         places = [np.unravel_index(place, self.values.shape) for place in order]
-        most = ", ".join(f"{head_name([int(each) for each in place])} {self.values[place]:+.3f}" for place in places)
+        most = ", ".join(f"{head_name([int(axis) for axis in place])} {self.values[place]:+.3f}" for place in places)
         how = "exact" if self.n_permutations is None else f"{self.n_permutations} orders"
         return f"{most} {self.unit} of {self.whole - self.empty:+.3f} by all heads ({how})"
 
@@ -154,7 +154,9 @@ def shapley_heads(
     values = by_sequence.mean(1)
     confidence = _CONFIDENCE ** (1 / n)
     spread = 0.0 if n_permutations is None else stdtrit(n_permutations // 2 - 1, (1 + confidence) / 2)
-    reach = np.array([mean_interval(each, groups, confidence=confidence) for each in by_sequence]) - values[:, None]
+    reach = (
+        np.array([mean_interval(effects, groups, confidence=confidence) for effects in by_sequence]) - values[:, None]
+    )
     reach = np.array([-1.0, 1.0]) * np.sqrt(reach**2 + (spread * errors[:, None]) ** 2)
     whole, empty = number(everything), number(())
     first = np.array([(number([place]) - empty).mean() for place in everything])
@@ -181,8 +183,8 @@ Number: TypeAlias = Callable[[Iterable[int]], Float64[np.ndarray, " sequence"]]
 def _exact(n: int, number: Number) -> Float64[np.ndarray, "head sequence"]:
     """Compute the values of each sequence by all sets: bit i of a set's number says whether head i is in it."""
     numbers = np.arange(2**n)
-    measured = np.stack([number([place for place in range(n) if each >> place & 1]) for each in numbers.tolist()])
-    sizes = np.array([each.bit_count() for each in numbers.tolist()])
+    measured = np.stack([number([place for place in range(n) if bits >> place & 1]) for bits in numbers.tolist()])
+    sizes = np.array([bits.bit_count() for bits in numbers.tolist()])
     values = []
     for place in range(n):
         without = numbers[numbers >> place & 1 == 0]

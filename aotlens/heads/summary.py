@@ -161,9 +161,9 @@ def head_summary(
     if model is None:
         return summary
     ids = [atlas.examples.tokens[example.sequence].tolist() for example in summary.examples]
-    strings = tuple(tuple(_texts(model, each)) for each in ids)
+    strings = tuple(tuple(_texts(model, row)) for row in ids)
     ends = [example.query + 2 for example in summary.examples]
-    prompts = tuple(_prompt(model, each[:end]) for each, end in zip(ids, ends, strict=True))
+    prompts = tuple(_prompt(model, row[:end]) for row, end in zip(ids, ends, strict=True))
     return replace(summary, strings=strings, prompts=prompts)
 
 
@@ -254,13 +254,13 @@ class SharpestCircuits(Result):
 
     @property
     def headline(self) -> str:
-        return ". ".join(each.headline for each in self.circuits)
+        return ". ".join(circuit.headline for circuit in self.circuits)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the tables of all circuits, one below the other."""
         import pandas as pd
 
-        return pd.concat([each.to_frame() for each in self.circuits], ignore_index=True)
+        return pd.concat([circuit.to_frame() for circuit in self.circuits], ignore_index=True)
 
 
 @torch.no_grad()
@@ -277,16 +277,16 @@ def sharpest_circuits(model: AttentionOnlyTransformer, atlas: Atlas, head: HeadL
     require_ours(model, "sharpest_circuits")
     if "circuits" in atlas.missing:
         raise ValueError(f"This model has no circuits of tokens: {atlas.missing['circuits']}.")
-    chosen = as_head(head, model.cfg)
+    head = as_head(head, model.cfg)
     circuits = []
     if model.cfg.has_query_key:
-        circuits.append(_rows(model, chosen, "qk", None, ""))
+        circuits.append(_rows(model, head, "qk", None, ""))
         for mode in ("k", "q"):
-            partner = next((each for each in atlas.reads(chosen, 99) if each.mode == mode), None)
+            partner = next((other for other in atlas.reads(head, 99) if other.mode == mode), None)
             if partner is not None and partner.z >= LEAST_Z:
-                circuits.append(_rows(model, chosen, "qk", partner.head, mode))
+                circuits.append(_rows(model, head, "qk", partner.head, mode))
                 break
-    circuits.append(_rows(model, chosen, "ov", None, ""))
+    circuits.append(_rows(model, head, "ov", None, ""))
     return SharpestCircuits(circuits=tuple(circuits))
 
 

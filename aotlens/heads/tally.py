@@ -94,8 +94,10 @@ class MotifTally:
             if motif.offsets is not None and inputs.kind in motif.reads
         }
         #: Offsets are chosen on every other sequence and scored on the rest; of one sequence both on itself.
-        self.chosen_on = {index: torch.zeros(len(each), *heads) for index, each in self.offsets.items()}
-        self.at_offset = {index: torch.zeros(self.n_units, len(each), *heads) for index, each in self.offsets.items()}
+        self.chosen_on = {index: torch.zeros(len(offsets), *heads) for index, offsets in self.offsets.items()}
+        self.at_offset = {
+            index: torch.zeros(self.n_units, len(offsets), *heads) for index, offsets in self.offsets.items()
+        }
         self.by_distance = by_distance
         self.at_distance = torch.zeros(*heads, 2 * n_pos - 1, dtype=torch.float64)
         self.targets_at_distance = torch.zeros(len(self.motifs), 2 * n_pos - 1, dtype=torch.float64)
@@ -108,7 +110,7 @@ class MotifTally:
         pairs = masks.flatten(2)  # [motif, batch, query · key]
         matched = self._matched(batch, masks)
         self.compared_counts.index_add_(0, units, matched[0].any(-1).sum(-1).T.double())
-        matched = [each.flatten(2) for each in matched]
+        matched = [pair.flatten(2) for pair in matched]
         even = torch.einsum("mbp,hp->bmh", pairs.float(), self.even_pattern.flatten(1).float()).double()
         for index, motif in enumerate(self.motifs):
             if motif.score is not None:
@@ -213,7 +215,7 @@ class MotifTally:
             else:
                 self.reasons[self.motifs[index].name] = f"sequences of {self.inputs.n_pos} tokens are too short for one"
         if self.total is not None:
-            self.others, chosen = torch.zeros_like(self.own), [*self.content, *self.with_classes]
+            self.others, of_content = torch.zeros_like(self.own), [*self.content, *self.with_classes]
             for start in range(0, len(self.inputs), batch_size):
                 batch = self.inputs[start : start + batch_size]
                 masks = self._masks(batch, range(len(self.motifs)))[0]
@@ -221,10 +223,10 @@ class MotifTally:
                 pairs = torch.cat([masks[self.content].float(), targets - weights]).flatten(2).to(self.total.device)
                 sums = torch.einsum("mbp,lhp->bmlh", pairs, self.total.flatten(2).float()).double().cpu()
                 units = self.units[start : start + len(batch)]
-                for place, index in enumerate(chosen):
+                for place, index in enumerate(of_content):
                     self.others[:, index].index_add_(0, units, sums[:, place])
             own = torch.cat([self.own[:, self.content], self.compared - self.matched], 1)
-            self.others[:, chosen] = (self.others[:, chosen] - own) / (len(self.inputs) - 1)
+            self.others[:, of_content] = (self.others[:, of_content] - own) / (len(self.inputs) - 1)
         for motif, n in zip(self.motifs, self.counts.sum(0).tolist(), strict=True):
             if n == 0:
                 self.reasons.setdefault(motif.name, "no query of these sequences sees such a key")

@@ -349,7 +349,7 @@ def universality(
         replace(each, matched_text_se=text_error(each, grouped_by[0]), tested_text_se=text_error(each, grouped_by[1]))
         for each in groups
     )
-    observed, null = np.array([each.mean for each in measured]), np.array([each.null for each in measured])
+    observed, null = np.array([result.mean for result in measured]), np.array([result.null for result in measured])
     texts = np.full((len(tested), n_permutations), np.nan)
     for test, (matched, evidence) in enumerate(tested):
         if evidence in ON_PATTERNS:
@@ -367,19 +367,19 @@ def universality(
         null_mean=null.mean(1),
         null_std=null.std(1, ddof=1),
         p=permutation_p(null, observed),
-        pair_means=np.stack([each.of_models for each in measured]),
-        pair_p=np.stack([each.p for each in measured]),
-        pair_excess=np.stack([each.excess for each in measured]),
-        by_layer=np.stack([by_layer(each.by_head[:, None], layers) for each in measured]),
-        by_layer_null=np.stack([by_layer(each.expected_by_head[:, None], layers) for each in measured]),
-        by_layer_without=np.stack([without_each_model(each.by_model, owner, layers) for each in measured]),
+        pair_means=np.stack([result.of_models for result in measured]),
+        pair_p=np.stack([result.p for result in measured]),
+        pair_excess=np.stack([result.excess for result in measured]),
+        by_layer=np.stack([by_layer(result.by_head[:, None], layers) for result in measured]),
+        by_layer_null=np.stack([by_layer(result.expected_by_head[:, None], layers) for result in measured]),
+        by_layer_without=np.stack([without_each_model(result.by_model, owner, layers) for result in measured]),
         grouped_by=grouped_by,
         groups=groups,
         closed=closed,
         text_mean=texts.mean(1),
         text_std=texts.std(1, ddof=1),
         text_p=np.where(np.isnan(texts[:, 0]), np.nan, permutation_p(texts, observed)),
-        kind_null_std=np.stack([null_deviations(each.null_of_models, kind_of) for each in measured]),
+        kind_null_std=np.stack([null_deviations(result.null_of_models, kind_of) for result in measured]),
     )
 
 

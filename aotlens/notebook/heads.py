@@ -99,7 +99,7 @@ class HeadGrid:
     def look(self, head: HeadLike, query: SupportsIndex | None = None, key: SupportsIndex | None = None) -> None:
         """Show a head large, and hold a query, an entry, or (None) nothing. A negative position counts from the end.
 
-        Raises `ValueError` for a head or a position that there is not, and for a key without a query.
+        Raises `ValueError` if the head or position does not exist, and for a key without a query.
         """
         if query is None and key is not None:
             raise ValueError(f"key={key}: a key is held together with a query; give the query first.")

@@ -67,7 +67,7 @@ class Attribution(Estimates):
         """The patched cell whose estimate is farthest off, and estimate − exact there."""
         miss = self.estimated - self.exact
         worst = int(np.abs(miss).argmax())
-        return tuple(int(each) for each in self.checked[worst]), float(miss[worst])
+        return tuple(int(place) for place in self.checked[worst]), float(miss[worst])
 
     @property
     def headline(self) -> str:
@@ -157,12 +157,14 @@ def _estimate(batch: Batch, by_position: bool, steps: int) -> Float64[np.ndarray
     gradients = [torch.zeros(()) for _ in names]
     for step in range(steps):
         share = 0.0 if steps == 1 else (step + 0.5) / steps
-        gradients = [sum_ + each / steps for sum_, each in zip(gradients, _gradients(batch, share), strict=True)]
+        gradients = [
+            sum_ + gradient / steps for sum_, gradient in zip(gradients, _gradients(batch, share), strict=True)
+        ]
     values = []
     for name, gradient in zip(names, gradients, strict=True):
         own, theirs = (run.cache[name] for run in (batch.base, batch.source))
         if batch.what == "pattern":
-            own, theirs, gradient = (each.transpose(1, 2) for each in (own, theirs, gradient))
+            own, theirs, gradient = (values.transpose(1, 2) for values in (own, theirs, gradient))
         product = (batch.mixed(own, theirs, None) - own) * gradient  # [pair, pos, (head), …]
         of_cell = product.sum(-1).mean(0)  # [pos, (head)]
         if of_heads:

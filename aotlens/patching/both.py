@@ -249,7 +249,7 @@ def shared_words(pairs: PromptPairs, direction: str) -> tuple[str, ...]:
     different ones; empty without a tokenizer."""
     if pairs.str_tokens is None:
         return ()
-    prompts = [each[direction == "denoising"] for each in pairs.str_tokens]
+    prompts = [both[direction == "denoising"] for both in pairs.str_tokens]
     return tuple(words[0] if len({*words}) == 1 else "" for words in zip(*prompts, strict=True))
 
 

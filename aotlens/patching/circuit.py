@@ -238,11 +238,11 @@ def circuit_faithfulness(
     keep: float | int = 0.9,
     batch_size: int = 32,
 ) -> EdgeCircuit:
-    """Measure a set of edges that is given, or a circuit that was found, `without` some of its edges.
+    """Measure a set of edges, or a circuit, `without` some of its edges.
 
     Edges that lie on no way from `embed` to `logits` within the set are left out of the result, since they change
     nothing, unless one norm takes the queries of all heads (`qk_norm="layer"`): there they all stay. Raises
-    `ValueError` for edges that there are not, `without` those that are not in the set, for prompts that measure the
+    `ValueError` if an edge does not exist, for edges `without` that are not in the set, for prompts that measure the
     same, and as `find_circuit`.
     """
     measure = checked_for_edges(model, metric, "noising")
@@ -251,12 +251,12 @@ def circuit_faithfulness(
     wires = Wires.of(model)
     sets = Sets(model, pairs, measure, batch_size)
     sets.require_effect("given", tested=False)
-    given = wires.mask(edges.edges if isinstance(edges, EdgeCircuit) else edges)
+    members = wires.mask(edges.edges if isinstance(edges, EdgeCircuit) else edges)
     gone = wires.mask(without)
-    if (gone & ~given).any():
-        other = ", ".join(map(str, wires.named(gone & ~given)))
+    if (gone & ~members).any():
+        other = ", ".join(map(str, wires.named(gone & ~members)))
         raise ValueError(f"without: expected edges of the circuit, got {other}, which it has not.")
-    mask = wires.connected(given & ~gone)
+    mask = wires.connected(members & ~gone)
     return _measured(
         sets, mask, keep, search="given", sizes=(int(mask.sum()),) * 2, searched=sets.faithfulness([mask])[0],
         estimate=np.full(tuple(wires.exists.shape), np.nan), n_searched=len(pairs), n_held_out=0, n_runs=sets.n_runs,

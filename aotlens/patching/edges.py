@@ -146,25 +146,25 @@ def path_patch(
     through the full model: with one edge that is direct path patching (Wang et al. 2022), with all of them together
     the other prompt.
 
-    `progress(done, total)` counts pairs. Raises `ValueError` for edges that there are not, for pairs whose prompts are
+    `progress(done, total)` counts pairs. Raises `ValueError` if an edge does not exist, for pairs whose prompts are
     of different lengths, positions that a prompt has not, and as `patch`.
     """
     measure = checked_for_edges(model, metric, direction)
     require_whole("batch_size", batch_size, 1)
     wires = Wires.of(model)
     edges = [edges] if isinstance(edges, str) else edges
-    chosen = wires.edges if edges is None else tuple(dict.fromkeys(map(wires.edge, edges)))
+    named = wires.edges if edges is None else tuple(dict.fromkeys(map(wires.edge, edges)))
     if head is not None:
         name = "{}.{}".format(*as_head(head, model.cfg))
-        chosen = tuple(edge for edge in chosen if name in (edge.source, edge.receiver[0]))
-    if not chosen:
+        named = tuple(edge for edge in named if name in (edge.source, edge.receiver[0]))
+    if not named:
         raise ValueError("path_patch: expected at least one edge, got none.")
-    patched = wires.mask(chosen)[None] if together else torch.stack([wires.mask([edge]) for edge in chosen])
+    patched = wires.mask(named)[None] if together else torch.stack([wires.mask([edge]) for edge in named])
     places = None if positions is None else checked_positions(positions, pairs, direction)
     parts = edge_batches(model, pairs, measure, direction, batch_size)
     values, both = over_pairs(parts, lambda batch, rows: batch.values(~patched, places).T, len(pairs), progress)
     return PatchedEdges(
-        edges=chosen, together=together, direction=direction, metric=name_of(measure),
+        edges=named, together=together, direction=direction, metric=name_of(measure),
         unit=Measure(metric=measure, pairs=pairs).unit, each=values, clean=both[:, 0], corrupted=both[:, 1],
         positions=places, clusters=pairs.clusters,
     )  # fmt: skip
@@ -276,6 +276,6 @@ class EdgeBatch(BothRuns):
                 torch.zeros_like(read) if gradient is None else gradient
                 for read, gradient in zip(reads, gradients, strict=True)
             ]
-            gradient = torch.cat([each[0].detach().flatten(1) for each in rows])  # [receiver, pair · pos · d_model]
+            gradient = torch.cat([row[0].detach().flatten(1) for row in rows])  # [receiver, pair · pos · d_model]
             estimates += (gradient @ differences.T).cpu().double() / steps
         return np.where(wired.wires.exists.numpy(), estimates.numpy() / len(self.pairs), 0.0)

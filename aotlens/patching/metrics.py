@@ -47,7 +47,7 @@ class Measure:
         """Return the metric of each row. Raises `ValueError` for numbers of another shape, or that are not finite."""
         if callable(self.metric):
             groups = logits.flatten(0, -3) if logits.ndim > 2 else logits[None]
-            values = torch.stack([self._own(each) for each in groups]).view(logits.shape[:-1])
+            values = torch.stack([self._own(group) for group in groups]).view(logits.shape[:-1])
         else:
             values = self._known(logits)
         return self.checked(values)
@@ -129,16 +129,16 @@ def pair_of(
     """
     require_ours(model, "pair_of")
     ends = [model(model.to_tokens(text))[0, -1] for text in (clean, corrupted)]
-    given: list[str | int] = [text or int(end.argmax()) for text, end in zip((answer, wrong), ends, strict=True)]
-    if given[0] == given[1] and not (answer and wrong):
+    answers: list[str | int] = [text or int(end.argmax()) for text, end in zip((answer, wrong), ends, strict=True)]
+    if answers[0] == answers[1] and not (answer and wrong):
         change = ends[0] - ends[1]
-        given = [answer or int(change.argmax()), wrong or int(change.argmin())]
-    return PromptPairs.from_texts(model, [(clean, corrupted, *given)])
+        answers = [answer or int(change.argmax()), wrong or int(change.argmin())]
+    return PromptPairs.from_texts(model, [(clean, corrupted, *answers)])
 
 
 def require_one_length(pairs: PromptPairs, direction: str) -> None:
     """Raise `ValueError` where the prompts that are run have different lengths: their positions cannot be compared."""
-    if len({len(each.corrupted if direction == "denoising" else each.clean) for each in pairs}) > 1:
+    if len({len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs}) > 1:
         raise ValueError(
             "patch: by position, expected prompts of one length, so that positions mean the same in all of them; patch "
             "pairs of each length by themselves, or heads at all positions."
@@ -149,15 +149,15 @@ def checked_positions(positions: Iterable[int] | np.ndarray, pairs: PromptPairs,
     """Return some positions of the prompts that are run, in order. Raises `ValueError` for what is none, and
     for none."""
     n_pos = min(len(pair.corrupted if direction == "denoising" else pair.clean) for pair in pairs)
-    given = list(positions)
+    listed = list(positions)
     wrong = [
         position
-        for position in given
+        for position in listed
         if isinstance(position, bool) or not isinstance(position, int | np.integer) or not 0 <= position < n_pos
     ]
-    if wrong or not given:
+    if wrong or not listed:
         raise ValueError(f"positions: expected some of 0 to {n_pos - 1}, got {wrong or 'none'}.")
-    return tuple(sorted({int(position) for position in given}))
+    return tuple(sorted({int(position) for position in listed}))
 
 
 def batches(pairs: PromptPairs, batch_size: int) -> Iterator[list[int]]:

@@ -272,7 +272,7 @@ class Batch(BothRuns):
         for layer in range(self.model.cfg.n_layers) if heads is None else heads:
             key, rows = (self._heads if self.what in HEADS else self._stream)(layer, place, start)
             waiting[key] = rows if heads is None else rows[heads[layer]]
-            if sum(each.numel() for each in waiting.values()) > _MOST_NUMBERS:
+            if sum(rows.numel() for rows in waiting.values()) > _MOST_NUMBERS:
                 run()
         run()
         return numbers(torch.cat(values))
@@ -288,7 +288,7 @@ class Batch(BothRuns):
         elif what == "resid_mid":
             key, stream, other = (layer, "after"), base.after(layer), self._taken(source.after(layer), place)
         else:
-            own, theirs = (each.cache[hook_names.block(layer, f"hook_{what}")] for each in (base, source))
+            own, theirs = (run.cache[hook_names.block(layer, f"hook_{what}")] for run in (base, source))
             added = self._taken(theirs, place) - own[:, place]
             key = (layer, "after") if what == "attn_out" else (layer + 1, "before")
             stream = base.after(layer) if what == "attn_out" else base.before(layer + 1)
@@ -328,7 +328,7 @@ class Batch(BothRuns):
             return mixed[:, start:]
         if self.what == "v":
             return _moved(base.attn(layer, hook_names.PATTERN)[:, :, start:], mixed)
-        q, k = (mixed if name == each else base.attn(layer, each) for each in (hook_names.Q, hook_names.K))
+        q, k = (mixed if name == side else base.attn(layer, side) for side in (hook_names.Q, hook_names.K))
         attn, order = self.model.blocks[layer].attn, self.model.order(self.n_pos, layer)
         q, k = attn.placed(q[:, start:], "q", order, start), attn.placed(k, "k", order)
         scores = scores_of(cfg, q.transpose(1, 2), k.transpose(1, 2), order, start)

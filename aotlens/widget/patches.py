@@ -83,8 +83,8 @@ class PatchMaps:
         return {
             "images": n_images, "channels": channels, "size": size, "layers": layers, "heads": heads,
             "rows": grid.rows, "columns": grid.columns, "signed": self._is_signed, "positions": grid.n_patches,
-            "only": None if self.queries is None else [None if each is None else list(each) for each in self.queries],
-            "query": grid.query_name(), "says": [dict(each) for each in self.says], "name": self.name,
+            "only": None if self.queries is None else [None if at is None else list(at) for at in self.queries],
+            "query": grid.query_name(), "says": list(map(dict, self.says)), "name": self.name,
             "off": [list(head) for head in self.run.ablated],
         }  # fmt: skip
 
