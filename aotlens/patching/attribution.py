@@ -25,7 +25,7 @@ from aotlens.conventions import Progress, minus, require_whole
 from aotlens.data.pairs import PromptPairs
 from aotlens.models import AttentionOnlyTransformer, hook_names
 from aotlens.patching.both import Estimates, estimate_and_check, require_slope, shared_words
-from aotlens.patching.metrics import Measure, PairMetric, batches, cell_words, name_of, require_one_length
+from aotlens.patching.metrics import PairMetric, batches, cell_words, require_one_length
 from aotlens.patching.sweep import HEADS, Batch, axes_of, checked
 from aotlens.paths.runs import Probes
 
@@ -52,11 +52,6 @@ class Attribution(Estimates):
     """The change of the metric when each of them is patched."""
     str_tokens: tuple[str, ...] = ()
     """The tokens as in `Patched`."""
-
-    @property
-    def estimated(self) -> Float64[np.ndarray, " checked"]:
-        estimates: Float64[np.ndarray, " checked"] = self.estimate[tuple(self.checked.T)]
-        return estimates
 
     def cell(self, place: Iterable[Any]) -> dict[str, int]:
         """Return the layer, head and position of an index of `estimate`."""
@@ -128,25 +123,16 @@ def attribution(
     parts = [pairs.at(rows) for rows in batches(pairs, batch_size)]
     with torch.no_grad():
         all_batches = [Batch(model, part, what, measure, direction, probed=steps == 1) for part in parts]
-    estimate, cells, exact = estimate_and_check(
+    fields = estimate_and_check(
         all_batches,
         lambda batch: _estimate(batch, by_position, steps),
         lambda batch, cells: batch.some([tuple(cell) for cell in cells.tolist()]),
         check,
         progress,
     )
-    return Attribution(
-        what=what,
-        direction=direction,
-        metric=name_of(measure),
-        unit=Measure(metric=measure, pairs=pairs).unit,
-        axes=axes_of(what, by_position),
-        steps=steps,
-        estimate=estimate,
-        checked=cells,
-        exact=exact,
-        str_tokens=shared_words(pairs, direction) if by_position else (),
-    )
+    words = shared_words(pairs, direction) if by_position else ()
+    axes = axes_of(what, by_position)
+    return Attribution(what=what, direction=direction, axes=axes, steps=steps, str_tokens=words, **fields)
 
 
 @torch.no_grad()

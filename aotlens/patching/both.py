@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Progress
@@ -156,21 +156,21 @@ class Estimates(Result):
 
     unit: str
     estimate: Float64[np.ndarray, " *cell"]
+    checked: Int64[np.ndarray, " *checked"]
     exact: Float64[np.ndarray, " checked"]
 
     @property
     def estimated(self) -> Float64[np.ndarray, " checked"]:
         """The estimates of what was patched, the largest first."""
-        raise NotImplementedError
+        estimates: Float64[np.ndarray, " checked"] = self.estimate[tuple(np.atleast_2d(self.checked.T))]
+        return estimates
 
     @property
     def rank_correlation(self) -> float:
-        """Spearman's, of estimate and exact value over what was patched, the largest by estimate; NaN for fewer than
-        two."""
+        """Spearman's, of estimate and exact value over what was patched; NaN for fewer than two."""
         return rank_correlation(self.estimated, self.exact)
 
     def _quality(self, noun: str, names: Callable[[int], str]) -> str:
-        """How well the estimate ranks, and where it is farthest off; `names` names a patched cell by its number."""
         miss = self.estimated - self.exact
         worst = int(np.abs(miss).argmax())
         return (
@@ -185,11 +185,11 @@ Runs = TypeVar("Runs", bound=BothRuns)
 def over_pairs(
     batches: Iterable[tuple[Runs, list[int]]],
     values: Callable[[Runs, list[int]], np.ndarray],
-    n_pairs: int,
+    pairs: PromptPairs,
     progress: Progress | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return `[pair, *cell]`, the `values` of every batch in the order of the pairs, and `[pair, 2]`, the metric of
-    both prompts. Raises `ValueError` if these measure the same."""
+) -> dict[str, Any]:
+    """Return the fields of an `OverPairs` but for the direction, from the `values` of every batch, in the order of the
+    pairs. Raises `ValueError` if clean and corrupted prompts measure the same."""
     cells, ends, rounding, order = [], [], [], []
     for batch, rows in batches:
         cells.append(values(batch, rows))
@@ -197,10 +197,11 @@ def over_pairs(
         rounding.append(batch.rounding())
         order += rows
         if progress is not None:
-            progress(len(order), n_pairs)
-    both, back = np.concatenate(ends), np.argsort(order)
-    require_difference(both, np.concatenate(rounding), batch.measure.metric, batch.model.dtype)
-    return np.concatenate(cells)[back], both[back]
+            progress(len(order), len(pairs))
+    both, back, measure = np.concatenate(ends), np.argsort(order), batch.measure
+    require_difference(both, np.concatenate(rounding), measure.metric, batch.model.dtype)
+    names = {"metric": name_of(measure.metric), "unit": measure.unit, "clusters": pairs.clusters}
+    return {"each": np.concatenate(cells)[back], "clean": both[back, 0], "corrupted": both[back, 1], **names}
 
 
 def estimate_and_check(
@@ -209,15 +210,15 @@ def estimate_and_check(
     exact: Callable[[Runs, np.ndarray], np.ndarray],
     check: int,
     progress: Progress | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the estimate of every cell, the indices of the `check` largest, and the change when these are patched; all
-    are means over the pairs of the batches."""
-    sizes = np.array([len(batch.pairs) for batch in batches])
+) -> dict[str, Any]:
+    """Return metric, unit, the estimate of every cell, the indices of the `check` largest `[checked, axis]`, and the
+    change when these are patched, means over pairs: fields of an `Estimates`."""
+    sizes, measure = np.array([len(batch.pairs) for batch in batches]), batches[0].measure
 
-    def mean(measure: Callable[[Runs], np.ndarray], n_before: int) -> np.ndarray:
+    def mean(numbers_of: Callable[[Runs], np.ndarray], n_before: int) -> np.ndarray:
         total = np.zeros(())
         for number, (size, batch) in enumerate(zip(sizes, batches, strict=True), start=1):
-            total = total + size / sizes.sum() * measure(batch)
+            total = total + size / sizes.sum() * numbers_of(batch)
             if progress is not None:
                 progress(n_before + number, 2 * len(batches))
         return total
@@ -227,7 +228,8 @@ def estimate_and_check(
     cells = np.stack(np.unravel_index(largest, estimates.shape), 1)
     with torch.no_grad():
         changes = mean(lambda batch: (exact(batch, cells) - batch.measured(batch.base)).mean(1), len(batches))
-    return estimates, cells, changes
+    names = {"metric": name_of(measure.metric), "unit": measure.unit}
+    return {"estimate": estimates, "checked": cells, "exact": changes, **names}
 
 
 #: Which prompt runs: the corrupted one ("denoising"), or the clean one.

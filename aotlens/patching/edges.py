@@ -33,15 +33,7 @@ from aotlens.patching.both import (
     over_pairs,
     require_slope,
 )
-from aotlens.patching.metrics import (
-    Measure,
-    PairMetric,
-    batches,
-    checked_metric,
-    checked_positions,
-    name_of,
-    require_fit,
-)
+from aotlens.patching.metrics import PairMetric, batches, checked_metric, checked_positions, require_fit
 from aotlens.paths import Edge, EdgeLike, Wires
 from aotlens.paths.runs import require_bare
 from aotlens.paths.wiring import Wired
@@ -103,10 +95,6 @@ class EdgeAttribution(Estimates):
     """The change of the metric when each of them is patched."""
 
     @property
-    def estimated(self) -> Float64[np.ndarray, " checked"]:
-        return self.estimate[self.checked]
-
-    @property
     def headline(self) -> str:
         return self._quality("edges", lambda number: str(self.edges[self.checked[number]]))
 
@@ -162,12 +150,8 @@ def path_patch(
     patched = wires.mask(named)[None] if together else torch.stack([wires.mask([edge]) for edge in named])
     places = None if positions is None else checked_positions(positions, pairs, direction)
     parts = edge_batches(model, pairs, measure, direction, batch_size)
-    values, both = over_pairs(parts, lambda batch, rows: batch.values(~patched, places).T, len(pairs), progress)
-    return PatchedEdges(
-        edges=named, together=together, direction=direction, metric=name_of(measure),
-        unit=Measure(metric=measure, pairs=pairs).unit, each=values, clean=both[:, 0], corrupted=both[:, 1],
-        positions=places, clusters=pairs.clusters,
-    )  # fmt: skip
+    fields = over_pairs(parts, lambda batch, rows: batch.values(~patched, places).T, pairs, progress)
+    return PatchedEdges(edges=named, together=together, direction=direction, positions=places, **fields)
 
 
 def attribute_edges(
@@ -199,14 +183,11 @@ def attribute_edges(
     def patched(batch: EdgeBatch, places: Int64[np.ndarray, "checked 1"]) -> np.ndarray:
         return batch.values(~torch.stack([wires.mask([wires.edges[place]]) for place in places[:, 0]]))
 
-    estimate, checked, exact = estimate_and_check(
+    fields = estimate_and_check(
         all_batches, lambda batch: batch.estimates(steps)[wires.exists.numpy()], patched, check, progress
     )
-    return EdgeAttribution(
-        edges=wires.edges, direction=direction, metric=name_of(measure),
-        unit=Measure(metric=measure, pairs=pairs).unit, steps=steps, estimate=estimate, checked=checked[:, 0],
-        exact=exact,
-    )  # fmt: skip
+    fields["checked"] = fields["checked"][:, 0]
+    return EdgeAttribution(edges=wires.edges, direction=direction, steps=steps, **fields)
 
 
 def edge_batches(

@@ -30,12 +30,10 @@ from aotlens.patching.both import (
     without_padding,
 )
 from aotlens.patching.metrics import (
-    Measure,
     PairMetric,
     batches,
     checked_metric,
     checked_positions,
-    name_of,
     require_fit,
     require_one_length,
 )
@@ -159,20 +157,14 @@ def patch(
         return at_padded_positions(cells, batch.measured(batch.base), attention_mask[rows])
 
     parts = ((Batch(model, pairs.at(rows), what, measure, direction), rows) for rows in batches(pairs, batch_size))
-    each, both = over_pairs(parts, cells_of, len(pairs), progress)
     return Patched(
         what=what,
         direction=direction,
-        metric=name_of(measure),
-        unit=Measure(metric=measure, pairs=pairs).unit,
         axes=axes_of(what, by_position),
-        each=each,
-        clean=both[:, 0],
-        corrupted=both[:, 1],
         positions=places,
         str_tokens=words,
-        clusters=pairs.clusters,
         outputs=pairs.answer_words[0] if len(pairs) == 1 and pairs.answer_words else None,
+        **over_pairs(parts, cells_of, pairs, progress),
     )
 
 
