@@ -40,6 +40,17 @@ def copying(signs: tuple[float, ...], d_vocab: int = V, sharp: float = 50.0, **c
     return model.eval().requires_grad_(False)
 
 
+def attending(model: AttentionOnlyTransformer, *keys: int) -> AttentionOnlyTransformer:
+    """The model of one layer, whose heads attend to one position each."""
+
+    def put(pattern: Tensor, hook: object) -> Tensor:
+        key = torch.tensor(keys).clamp(max=pattern.shape[-1] - 1)
+        return torch.nn.functional.one_hot(key, pattern.shape[-1]).to(pattern)[None, :, None].expand_as(pattern)
+
+    model.add_hook("blocks.0.attn.hook_pattern", put)
+    return model
+
+
 def draw(n: int, length: int, d_vocab: int = V, *, start: bool = True) -> Tensor:
     """Random tokens from 1 on, after token 0 at the start."""
     tokens = torch.randint(1, d_vocab, (n, length), generator=torch.Generator().manual_seed(0))
@@ -121,13 +132,7 @@ def _pairs(model: AttentionOnlyTransformer, n: int = 6) -> PromptPairs:
 
 
 def test_a_name_mover_attends_to_the_answer_and_raises_it() -> None:
-    model = copying((1.0, -1.0, 1.0))
-
-    def put(pattern: Tensor, hook: object) -> Tensor:
-        key = torch.tensor([1, 1, 2]).clamp(max=pattern.shape[-1] - 1)
-        return torch.nn.functional.one_hot(key, pattern.shape[-1]).to(pattern)[None, :, None].expand_as(pattern)
-
-    model.add_hook("blocks.0.attn.hook_pattern", put)
+    model = attending(copying((1.0, -1.0, 1.0)), 1, 1, 2)
     result = head_scores(model, scores="name_mover", pairs=_pairs(model))
     np.testing.assert_allclose(result["name_mover"][0], [GAMMA, -GAMMA, 0], atol=1e-9)
     np.testing.assert_allclose(result.chance[0, 0], 0, atol=1e-9)
@@ -292,13 +297,7 @@ def _task(model: AttentionOnlyTransformer) -> PromptPairs:
 def test_a_head_that_carries_the_task_has_a_function_vector() -> None:
     """Head 0 writes what stands at position 1: its mean on clean prompts, put into a corrupted one, makes the answer as
     likely as the last token itself, of whose logit the stream has γ."""
-    model = copying((1.0, 0.0))
-
-    def put(pattern: Tensor, hook: object) -> Tensor:
-        key = torch.ones(2, dtype=torch.long)
-        return torch.nn.functional.one_hot(key, pattern.shape[-1]).to(pattern)[None, :, None].expand_as(pattern)
-
-    model.add_hook("blocks.0.attn.hook_pattern", put)
+    model = attending(copying((1.0, 0.0)), 1, 1)
     result = head_scores(model, scores="function_vector", pairs=_task(model))
     total = 2 * np.exp(GAMMA) + V - 2
     np.testing.assert_allclose(result["function_vector"][0], [(np.exp(GAMMA) - 1) / total, 0], atol=1e-9)
@@ -335,13 +334,7 @@ def test_a_function_vectors_effect_is_that_of_what_the_head_then_writes() -> Non
 
 def test_a_head_that_copies_its_own_prompts_answer_has_no_function_vector() -> None:
     """Head 0 writes what stands at position 1, which is another answer in each of two pairs; one pair is none."""
-    model = copying((1.0, 0.0))
-
-    def put(pattern: Tensor, hook: object) -> Tensor:
-        key = torch.ones(2, dtype=torch.long)
-        return torch.nn.functional.one_hot(key, pattern.shape[-1]).to(pattern)[None, :, None].expand_as(pattern)
-
-    model.add_hook("blocks.0.attn.hook_pattern", put)
+    model = attending(copying((1.0, 0.0)), 1, 1)
     clean, corrupted = torch.tensor([[0, 1, 9, 0], [0, 3, 9, 0]]), torch.tensor([[0, 2, 9, 0], [0, 4, 9, 0]])
     pairs = PromptPairs.of_inputs(model, clean, corrupted, [1, 3], [2, 4])
     assert abs(score(model, "function_vector", pairs=pairs)[0, 0]) < 1e-9
