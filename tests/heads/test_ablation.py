@@ -323,10 +323,7 @@ def test_the_interval_is_of_paired_differences(model: AttentionOnlyTransformer) 
 @pytest.mark.parametrize(
     ("heads", "options", "message"),
     [
-        ([(2, 0)], {}, "head 2.0: this model has layers 0 to 1"),
-        ([(0, 3)], {}, "head 0.3: this model has layers 0 to 1 and heads 0 to 2"),
         ([], {}, "at least 1"),
-        ([(0, 1, 2)], {}, "expected a layer and a head"),
         ("0.0", {"how": "none"}, "how='none': expected one of 'zero', 'mean'"),
         ("0.0", {"inputs": TOKENS[:1], "how": "mean"}, "a single sequence has no others"),
         ("0.0", {"inputs": TOKENS[0], "how": "position_mean"}, "a single sequence has no others"),

@@ -153,7 +153,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     for wrong in (torch.tensor([0, 0, 0, 1]), labels[:3]):
         with refused("labels", "4 images", "two classes"):
             semantic_consistency(model, images, wrong)
-    with pytest.raises(ValueError, match=r"mass=1.0: expected a share"):
+    with pytest.raises(ValueError, match=r"mass=1.0: expected"):
         semantic_consistency(model, images, labels, mass=1.0)
     with pytest.raises(ValueError, match="n_permutations=100: expected a whole number from 200"):
         semantic_consistency(model, images, labels, n_permutations=100)

@@ -209,7 +209,7 @@ def test_norms_are_the_patterns_value_norms() -> None:
     np.testing.assert_allclose(found.relative("two", "rest"), found.norms[..., 1] / found.norms[..., 0])
     np.testing.assert_allclose(found.by_layer()[:, :2], found.norms[..., :2].mean(1))
     assert list(found.to_frame().columns) == ["layer", "head", "rest", "two", "none"] and len(found.to_frame()) == 6
-    with pytest.raises(ValueError, match="no class 'third'"):
+    with pytest.raises(ValueError, match="class='third'"):
         found.relative("third", "rest")
 
 

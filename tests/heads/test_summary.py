@@ -54,7 +54,7 @@ def test_a_bin_without_examples_gives_the_highest_that_has_some() -> None:
     assert ATLAS.examples.counts[0, 0, 0] == 0 and head_summary(ATLAS, "0.0", 0).bin == 9
     one = head_summary(ATLAS, "1.3", 4)
     assert list(one.example_frame()["bin"]) == [4] * len(one.examples) and one.examples == ATLAS.examples.of("1.3", 4)
-    with pytest.raises(ValueError, match="2 × 4"):
+    with pytest.raises(ValueError, match="layers 0 to 1 and heads 0 to 3"):
         head_summary(ATLAS, "2.0")
 
 

@@ -279,5 +279,5 @@ def test_what_is_not_there_is_refused(read: AttentionOnlyTransformer):
     run = run_prompt(read, TEXT)
     with refused("head 2.0"):
         run.map("2.0")
-    with refused("quantity 'norms'", "'weighted'"):
+    with refused("quantity='norms'", "'weighted'"):
         run.map("1.0", "norms")
