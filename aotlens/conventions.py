@@ -65,7 +65,7 @@ import math
 import operator
 import re
 import unicodedata
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, SupportsFloat, TypeAlias, TypeVar, runtime_checkable
 
@@ -188,6 +188,14 @@ def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least:
     if len(several) < at_least:
         raise ValueError(f'heads: expected at least {at_least}, as (1, 0) or "1.0", got {len(several)}.')
     return tuple(dict.fromkeys(as_head(head, sizes) for head in several))
+
+
+def slices(n: int, size: int, progress: Progress | None = None) -> Iterator[slice]:
+    """Yield consecutive slices of at most `size` of n rows; `progress(done, n)` is called when each is done."""
+    for start in range(0, n, size):
+        yield (rows := slice(start, min(start + size, n)))
+        if progress is not None:
+            progress(rows.stop, n)
 
 
 def all_heads(sizes: HasHeads) -> tuple[Head, ...]:

@@ -27,7 +27,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, Progress, all_heads, as_heads
-from aotlens.heads.replacement import Batch, Replacement
+from aotlens.heads.inputs import Batch
+from aotlens.heads.replacement import Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result
 from aotlens.statistics import as_clusters, interval_text, mean_interval, ratio_intervals
@@ -160,15 +161,11 @@ def ablate(
     replacement = Replacement(model, pairs, how, batch, reference, seed=seed, batch_size=batch_size)
     numbers: list[list[np.ndarray]] = [[], []]
     losses: list[list[Tensor]] = [[], []]
-    for start in range(0, len(batch), batch_size):
-        rows = slice(start, start + batch_size)
-        part = batch[rows]
+    for rows, part in replacement.parts(progress):
         for run, logits in enumerate(replacement.run(part, rows)):
-            per_sequence, per_token = measured(model, logits, part, start, metric)
+            per_sequence, per_token = measured(model, logits, part, rows.start, metric)
             numbers[run].append(per_sequence)
             losses[run] += [] if per_token is None else [per_token]
-        if progress is not None:
-            progress(start + len(part), len(batch))
     clean, ablated = (np.concatenate(parts) for parts in numbers)
     clean_losses, ablated_losses = (torch.cat(parts) if parts else None for parts in losses)
     return Ablation(
@@ -321,14 +318,12 @@ def ablate_each(
     clean: list[np.ndarray] = []
     ablated: list[list[np.ndarray]] = [[] for _ in pairs]
     done, total = 0, len(pairs) * -(-len(batch) // batch_size)
-    for start in range(0, len(batch), batch_size):
-        rows = slice(start, start + batch_size)
-        part = batch[rows]
+    for rows, part in replacement.parts():
         logits, stand_ins, streams = replacement.clean(part, rows, streams=True)
-        clean.append(measured(model, logits, part, start, metric)[0])
+        clean.append(measured(model, logits, part, rows.start, metric)[0])
         for place, head in enumerate(pairs):
             logits = replacement.replaced(part, stand_ins, (head,), start=(head[0], streams[head[0]]))
-            ablated[place].append(measured(model, logits, part, start, metric)[0])
+            ablated[place].append(measured(model, logits, part, rows.start, metric)[0])
             done += 1
             if progress is not None:
                 progress(done, total)

@@ -219,12 +219,7 @@ def attention_to(
     others = len(inputs) > 1 if others is None else others
     resolved = as_motifs(motifs, inputs.kind)
     tally = MotifTally(reader, inputs, resolved, others=others, by_distance=by_distance, clusters=groups)
-    for start in range(0, len(inputs), batch_size):
-        batch = inputs[start : start + batch_size]
-        reader.listen_to_patterns(batch.tokens, tally.batch(batch, start))
-        if progress is not None:
-            progress(start + len(batch), len(inputs))
-    tally.finish(batch_size)
+    tally.read(batch_size, progress)
     return scores_of(tally, others=others, intervals=intervals, batch_size=batch_size)
 
 

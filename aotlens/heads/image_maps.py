@@ -44,7 +44,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int, Shaped
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress, require_between, require_seed, require_whole
+from aotlens.conventions import Head, Progress, require_between, require_seed, require_whole, slices
 from aotlens.heads.patch_grid import PatchGrid, Query
 from aotlens.heads.reader import HeadReader, Model
 from aotlens.models import hook_names
@@ -147,12 +147,8 @@ def image_maps(
     pattern = np.empty((*shape, reader.grid.n_pos), dtype=np.float32)
     value_norms = np.empty(shape, dtype=np.float32)
     at_once = batch_size or max(1, _BYTES_AT_ONCE // (4 * reader.n_heads * reader.grid.n_pos**2))
-    for start in range(0, len(batch), at_once):
-        rows = slice(start, min(start + at_once, len(batch)))
-        hooks = _hooks(reader, pattern[rows], value_norms[rows])
-        reader.run(batch[rows], hooks)
-        if progress is not None:
-            progress(rows.stop, len(batch))
+    for rows in slices(len(batch), at_once, progress):
+        reader.run(batch[rows], _hooks(reader, pattern[rows], value_norms[rows]))
     return ImageMaps(grid=reader.grid, pattern=pattern, value_norms=value_norms)
 
 

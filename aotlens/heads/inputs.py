@@ -1,4 +1,4 @@
-"""What motifs and head scores may read: ids, strings, images, prompts, a model; and a score when it is measured."""
+"""Inputs: what motifs and head scores may read, with a score when it is measured, and batches as a model takes them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch import Tensor
 from aotlens.data import SymbolTokenizer, Tokenizer
 from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.reader import HeadReader, Rows, TokenSequences
+from aotlens.models import AttentionOnlyTransformer
 
 if TYPE_CHECKING:
     from aotlens.data import PromptPairs
-    from aotlens.models import AttentionOnlyTransformer
 
 
 Known = TypeVar("Known")
@@ -202,6 +202,52 @@ def vocabulary(tokenizer: Any, d_vocab: int) -> tuple[str, ...]:
         raw = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), d_vocab)))
         strings = [str(token).replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n") for token in raw]
     return (*strings, *[""] * (d_vocab - len(strings)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Sequences as the model takes them."""
+
+    x: Tensor
+    attention_mask: Tensor | None = None
+    targets: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: AttentionOnlyTransformer,
+        inputs: Tensor | str | list[str] | Batch,
+        attention_mask: Tensor | None = None,
+        targets: Tensor | None = None,
+    ) -> Batch:
+        """Read a text, texts, one sequence or several, onto the model's device. Raises `ValueError` for no sequence."""
+        if isinstance(inputs, Batch):
+            return inputs
+        x, text_mask = model.to_batch(inputs)
+        if isinstance(inputs, Tensor) and inputs.ndim < x.ndim:  # one sequence, and so are its targets
+            targets = targets if targets is None else targets[None]
+        mask = text_mask if attention_mask is None else attention_mask.to(model.device).bool()
+        for name, value in (("targets", targets), ("attention_mask", mask)):
+            if value is not None and (value.ndim == 0 or len(value) != len(x)):
+                raise ValueError(f"{name}: expected a row for each of {len(x)} sequences, got {list(value.shape)}.")
+        if not len(x):
+            raise ValueError(f"expected at least one sequence, got {list(x.shape)}.")
+        return cls(x=x, attention_mask=mask, targets=None if targets is None else targets.to(model.device))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some positions are padding."""
+        return self.attention_mask is not None and not bool(self.attention_mask.all())
+
+    def __getitem__(self, rows: slice | Tensor) -> Batch:
+        def of(part: Tensor) -> Tensor:
+            return part[rows.to(part.device) if isinstance(rows, Tensor) else rows]
+
+        mask, targets = (part if part is None else of(part) for part in (self.attention_mask, self.targets))
+        return Batch(x=of(self.x), attention_mask=mask, targets=targets)
 
 
 class MeasuredScore(NamedTuple):

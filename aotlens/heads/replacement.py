@@ -14,7 +14,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,13 +26,16 @@ from aotlens.conventions import (
     FROM_OTHERS,
     Head,
     HeadLike,
+    Progress,
     all_heads,
     as_heads,
     require_choice,
     require_seed,
     require_whole,
+    slices,
 )
 from aotlens.data import Corpus, Encoding, spread_windows
+from aotlens.heads.inputs import Batch
 from aotlens.models import AttentionOnlyTransformer, hook_names, require_ours
 from aotlens.models.weights import double
 
@@ -41,52 +43,6 @@ HOWS = tuple(ABLATIONS)
 _PATTERNS = ("uniform", "fixed_pattern")
 _MEANS = ("mean", "position_mean", "fixed_pattern")
 _BY_POSITION = ("position_mean", "fixed_pattern", "resample")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Sequences as the model takes them."""
-
-    x: Tensor
-    attention_mask: Tensor | None = None
-    targets: Tensor | None = None
-
-    @classmethod
-    def of(
-        cls,
-        model: AttentionOnlyTransformer,
-        inputs: Tensor | str | list[str] | Batch,
-        attention_mask: Tensor | None = None,
-        targets: Tensor | None = None,
-    ) -> Batch:
-        """Read a text, texts, one sequence or several, onto the model's device. Raises `ValueError` for no sequence."""
-        if isinstance(inputs, Batch):
-            return inputs
-        x, text_mask = model.to_batch(inputs)
-        if isinstance(inputs, Tensor) and inputs.ndim < x.ndim:  # one sequence, and so are its targets
-            targets = targets if targets is None else targets[None]
-        mask = text_mask if attention_mask is None else attention_mask.to(model.device).bool()
-        for name, value in (("targets", targets), ("attention_mask", mask)):
-            if value is not None and (value.ndim == 0 or len(value) != len(x)):
-                raise ValueError(f"{name}: expected a row for each of {len(x)} sequences, got {list(value.shape)}.")
-        if not len(x):
-            raise ValueError(f"expected at least one sequence, got {list(x.shape)}.")
-        return cls(x=x, attention_mask=mask, targets=None if targets is None else targets.to(model.device))
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether some positions are padding."""
-        return self.attention_mask is not None and not bool(self.attention_mask.all())
-
-    def __getitem__(self, rows: slice | Tensor) -> Batch:
-        def of(part: Tensor) -> Tensor:
-            return part[rows.to(part.device) if isinstance(rows, Tensor) else rows]
-
-        mask, targets = (part if part is None else of(part) for part in (self.attention_mask, self.targets))
-        return Batch(x=of(self.x), attention_mask=mask, targets=targets)
 
 
 class Replacement:
@@ -104,7 +60,8 @@ class Replacement:
         batch_size: int,
     ) -> None:
         require_choice("how", how, HOWS)
-        self.model, self.how, self.batch_size = model, how, require_whole("batch_size", batch_size, 1)
+        self.model, self.how, self.batch = model, how, batch
+        self.batch_size = require_whole("batch_size", batch_size, 1)
         self.in_layer: dict[int, list[int]] = defaultdict(list)
         for layer, head in heads:
             self.in_layer[layer].append(head)
@@ -153,6 +110,11 @@ class Replacement:
                 f"reference: expected sequences of shape {list(batch.x.shape[1:])}, as those of the input, since "
                 f"how={self.how!r} compares positions; got {list(self.others.x.shape[1:])}."
             )
+
+    def parts(self, progress: Progress | None = None) -> Iterator[tuple[slice, Batch]]:
+        """Yield the rows of each part of the batch, and the part. `progress(done, total)` counts sequences."""
+        for rows in slices(len(self.batch), self.batch_size, progress):
+            yield rows, self.batch[rows]
 
     def run(self, part: Batch, rows: slice) -> tuple[Tensor, Tensor]:
         """Return the logits of `part`, which is `rows` of the batch: clean, and with the heads replaced."""
@@ -228,8 +190,8 @@ class Replacement:
         return wide, real
 
     def _add_up(self) -> None:
-        for start in range(0, len(self.others), self.batch_size):
-            part = self.others[start : start + self.batch_size]
+        for rows in slices(len(self.others), self.batch_size):
+            part = self.others[rows]
             for layer, activation in self._clean(part, listen=True)[1].items():
                 sums, counts = self._own_sums(activation, part)
                 self.sums[layer] = self.sums.get(layer, 0.0) + sums.sum(0)

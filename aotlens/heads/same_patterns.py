@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from aotlens.conventions import Head, Progress, all_heads
+from aotlens.conventions import Head, Progress, all_heads, slices
 from aotlens.heads.reader import HeadReader, Model, TokenSequences
 from aotlens.results import Result, table, top_head
 
@@ -148,10 +148,8 @@ def pattern_consistency(
     if len(tokens) < 2:
         raise ValueError("pattern consistency needs at least 2 windows of text, got 1; give more tokens.")
     tally = ConsistencyTally(reader, tokens.shape[1])
-    for start in range(0, len(tokens), batch_size):
-        reader.listen_to_patterns(tokens[start : start + batch_size], tally.add)
-        if progress is not None:
-            progress(min(start + batch_size, len(tokens)), len(tokens))
+    for rows in slices(len(tokens), batch_size, progress):
+        reader.listen_to_patterns(tokens[rows], tally.add)
     return tally.result()
 
 

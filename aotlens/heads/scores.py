@@ -285,9 +285,6 @@ def attention_in_prompts(
     )  # fmt: skip
     inputs = Inputs(tokens=tokens.to(model.dtype), later_keys=model.sees_later_keys)
     tally = MotifTally(reader, inputs, as_motifs(None, "prompts"))
-    for start in range(0, len(tokens), batch_size):
-        batch = inputs[start : start + batch_size]
-        reader.listen_to_patterns(batch.tokens, tally.batch(batch, start))
-    tally.finish(batch_size)
+    tally.read(batch_size)
     about = f"{len(tokens)} prompts of {(tokens.shape[1] + 1) // 2} points"
     return dataclasses.replace(scores_of(tally, others=False, intervals=True), about=about)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from aotlens.conventions import Progress, all_heads, head_name, require_seed, require_whole
 from aotlens.heads.ablation import Measure, Metric, unit_of
-from aotlens.heads.replacement import Batch
+from aotlens.heads.inputs import Batch
 from aotlens.heads.sufficient import HeadSets
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.results import Result, table

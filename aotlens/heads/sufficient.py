@@ -33,7 +33,8 @@ from torch import Tensor
 from aotlens.conventions import Head, Progress, all_heads, head_name, require_between
 from aotlens.data.windows import held_out_rows
 from aotlens.heads.ablation import Measure, Metric, measured, unit_of
-from aotlens.heads.replacement import Batch, Replacement
+from aotlens.heads.inputs import Batch
+from aotlens.heads.replacement import Replacement
 from aotlens.models import AttentionOnlyTransformer, require_ours
 from aotlens.models.loss import are_alike, rounding_of
 from aotlens.results import Result
@@ -71,12 +72,10 @@ class HeadSets:
         self.replacement = Replacement(model, heads, how, batch, reference, seed=seed, batch_size=batch_size)
         self.parts: list[tuple[Batch, dict[int, Tensor]]] = []
         whole: list[np.ndarray] = []
-        for start in range(0, len(batch), batch_size):
-            rows = slice(start, start + batch_size)
-            part = batch[rows]
+        for rows, part in self.replacement.parts():
             logits, stand_ins, _ = self.replacement.clean(part, rows)
             self.parts.append((part, {layer: z.to(model.device, model.dtype) for layer, z in stand_ins.items()}))
-            whole.append(measured(model, logits, part, start, metric)[0])
+            whole.append(measured(model, logits, part, rows.start, metric)[0])
         self._known: dict[Kept, np.ndarray] = {self.heads: np.concatenate(whole)}
 
     @property

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from aotlens.conventions import Progress, slices
 from aotlens.heads.inputs import Inputs, Missing
 from aotlens.heads.label_rule import units_of_labels
 from aotlens.heads.motifs import Motif
@@ -206,6 +207,13 @@ class MotifTally:
             masks[place] = keys & queries[..., None]
             counts[place] = queries.sum(-1)
         return masks, counts
+
+    def read(self, batch_size: int = 8, progress: Progress | None = None) -> None:
+        """Run all sequences, and finish. `progress(done, total)` counts sequences."""
+        for rows in slices(len(self.inputs), batch_size, progress):
+            batch = self.inputs[rows]
+            self.reader.listen_to_patterns(batch.tokens, self.batch(batch, rows.start))
+        self.finish(batch_size)
 
     def finish(self, batch_size: int = 8) -> None:
         """Find, after the last batch, each head's best offset, and what mean patterns would score."""

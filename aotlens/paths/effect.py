@@ -24,7 +24,8 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from aotlens.conventions import Head, HeadLike, Progress, as_head, require_choice, signed
-from aotlens.heads.replacement import Batch, Replacement
+from aotlens.heads.inputs import Batch
+from aotlens.heads.replacement import Replacement
 from aotlens.models import AttentionOnlyTransformer, folded_norm, hook_names, require_ours
 from aotlens.paths.expansion import PathExpansion
 from aotlens.paths.intervention import without_head, without_path
