@@ -27,9 +27,9 @@ from aotlens.heads import (
     shapley_heads,
     stored_atlas,
 )
-from aotlens.results.stored_files import stored_folder
 from aotlens.heads.reader import HeadReader
 from aotlens.results import load
+from aotlens.results.stored_files import stored_folder
 from tests.distill.heads.test_reading import BRIDGES, D_VOCAB
 from tests.messages import refused
 from tests.small_models import SMALL, maker, small_tokenizer

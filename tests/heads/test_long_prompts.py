@@ -98,7 +98,7 @@ def test_heads_that_are_ablated_change_later_layers_alone():
         (lambda long: long.rows("1.0", 3, 38), "expected queries within 0 to 36"),
         (lambda long: long.column("1.0", 37), "expected key within 0 to 36"),
         (lambda long: long.rows("1.3", 0, 1), "1.3"),
-        (lambda long: long.rows("1.0", 0, 1, "value"), "expected 'attention', 'weighted' or 'scores'"),
+        (lambda long: long.rows("1.0", 0, 1, "value"), "expected one of 'attention', 'weighted', 'scores'"),
         (lambda long: long.maxima(0), "block=0"),
         (lambda long: long.maxima(4, head="0.0", queries=(2, 8)), "from a multiple of 4"),
     ],

@@ -214,8 +214,8 @@ def test_prompts_of_different_lengths_are_patched_at_what_they_have_in_common(ma
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"what": "resid"}, "expected one of resid_pre"),
-        ({"direction": "both"}, "'denoising' or 'noising'"),
+        ({"what": "resid"}, "expected one of 'resid_pre'"),
+        ({"direction": "both"}, "'denoising', 'noising'"),
         ({"what": "mlp_out"}, "no MLPs"),
         ({"metric": "margin"}, "expected one of logit_difference"),
         ({"by_position": False}, "at each position"),
