@@ -30,7 +30,7 @@ from tests.messages import refused
 NOT_SAVED = {
     "CompiledFFN", "DistinguishedMasks", "MaskedLanguageModel", "PathExpansion", "ScoreExpansion", "SweepStatus",
 }  # fmt: skip
-BASES = {"Expanded", "OfCheckpoint", "OfLogit", "Ranked"}
+BASES = {"Estimates", "Expanded", "OfCheckpoint", "OfLogit", "OverPairs", "Ranked"}
 
 
 def same(before: Any, after: Any, place: str) -> None:
