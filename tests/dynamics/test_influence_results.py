@@ -260,7 +260,7 @@ def test_what_is_not_followed_is_refused_by_name(run, tmp_path):
     with refused("objective = 'masked'"):
         recipe_run((recipe(objective="masked", model={"causal": False}), data))
     for measures, said in (
-        (["x"], "measure='x'"),
+        (["x"], "measure 'x'"),
         (["induction"], "L.H"),
         (["induction 5.0"], "5"),
         (["k_composition 1.0 0.0"], "an earlier layer's head"),
