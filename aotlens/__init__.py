@@ -29,7 +29,7 @@ Packages, each with its own `help`, for instance `help(aotlens.heads)`:
     statistics    rank correlations, fitted lines, intervals and McNemar's test, from scipy
     sweeps        grids of runs, on this machine or a Dask cluster
     train         training from recipes, on one device or several
-    trigrams      skip-trigrams of heads, held against text
+    trigrams      skip-trigrams of heads, compared with text
     views         analyses declared once: call, figure, table and sentences, for pages, commands and scripts
     widget        the maps of all heads as packed arrays, and the module that draws them in app, notebook and report
 

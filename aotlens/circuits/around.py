@@ -73,7 +73,7 @@ class HeadComposition(Result):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per pair: relation, head (the other one), mode, value, rank, above_null, z, z_rotated, norm,
-        random_mean, random_std."""
+        random_mean, random_std (of the squared norm)."""
         reads = (self.later == np.array(self.head)).all(1)
         others = np.where(reads[:, None], self.earlier, self.later)
         return data_frame(

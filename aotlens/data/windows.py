@@ -224,7 +224,7 @@ def validation_windows(
     """
     require_whole("sequence_length", sequence_length, 2)
     if max_windows is not None:
-        require_whole("max_windows", max_windows, 1)
+        require_whole("max_windows", max_windows, 1, 2**31)
     require_length(tokens, sequence_length)
     width = sequence_length - 1
     available = (len(tokens) - 1) // width

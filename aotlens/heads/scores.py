@@ -72,7 +72,7 @@ def motif_scores(
 ) -> MotifScores:
     """Score every head for `motifs` (all by default) on `tokens`, or on random tokens that come twice.
 
-    Chance is next to every score (`MotifScores.chance`; definitions in `aotlens.heads.attention_to`), with intervals
+    Every score has its chance (`MotifScores.chance`; definitions in `aotlens.heads.attention_to`), with intervals
     of the excess over it. On random tokens, motifs that mean something on text alone are left out unless named.
 
     `tokens` are ids `[batch, pos]`, a text, or texts of equally many tokens; `clusters` names the document of each, so

@@ -177,11 +177,12 @@ class HeadSubspaces(Result):
 def subspaces(
     model: AttentionOnlyTransformer, *, n_random: int = 1000, n_weights: int = 20, seed: int = 0
 ) -> HeadSubspaces:
-    """Measure the subspaces that the heads read, their principal angles and effective ranks, beside random subspaces.
+    """Measure the subspaces that the heads read, their principal angles and effective ranks, and compare them with
+    random subspaces.
 
-    What a subspace is, and what it is held against, stands at the head of this module. Biases and the scale of scores
-    change no subspace. `n_random` rotations, drawn from `seed`, give the law of the largest cosine, and `n_weights`
-    draws of all heads' weights the overlap behind the norms' gains.
+    The head of this module defines a subspace and what it is compared with. Biases and the scale of scores change no
+    subspace. `n_random` rotations, drawn from `seed`, give the law of the largest cosine, and `n_weights` draws of all
+    heads' weights the overlap behind the norms' gains.
 
     Time: O(n_weights · heads² · d_model · d_head²) in float64 on the CPU, and O(n_random · d_head³). Memory: heads² ·
     d_head² numbers. Raises `ValueError` for weights that are not finite and fewer than one rotation or draw.

@@ -167,7 +167,8 @@ class Estimates(Result):
 
     @property
     def rank_correlation(self) -> float:
-        """Spearman's, of estimate and exact value over what was patched; NaN for fewer than two."""
+        """Spearman's, of estimate and exact value over what was patched, which is the largest by estimate, so that it
+        says nothing of the rest; NaN for fewer than two."""
         return rank_correlation(self.estimated, self.exact)
 
     def _quality(self, noun: str, names: Callable[[int], str]) -> str:

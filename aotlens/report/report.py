@@ -48,8 +48,7 @@ class Report:
         size = len(html.encode())
         if size > MAX_BYTES:
             raise ValueError(
-                f"the report of {self.name} takes {size / 1e6:.1f} MB, and at most {MAX_BYTES / 1e6:.0f} MB "
-                "is the limit: "
+                f"the report of {self.name} takes {size / 1e6:.1f} MB, and may take at most {MAX_BYTES / 1e6:.0f} MB: "
                 "leave out a section, or give a shorter text or fewer heads."
             )
         return html

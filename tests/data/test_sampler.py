@@ -195,6 +195,7 @@ def test_validation_windows_refused(numbers: TokenFile) -> None:
         validation_windows(numbers, 1)
     with pytest.raises(ValueError, match="max_windows=0"):
         validation_windows(numbers, 10, 0)
+    assert torch.equal(validation_windows(numbers, 10, 2_000_000), validation_windows(numbers, 10))
 
 
 def test_repeated_random_tokens() -> None:

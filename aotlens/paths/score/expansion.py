@@ -202,7 +202,8 @@ class ScoreExpansion(Result):
         return own.by_source_position(other.by_order().sum(0))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per position: position, token, and the nats of its paths on the query and on the key side."""
+        """Return one row per position: position, token, query and key: what the paths of that side from there add, in
+        nats, times the whole other side. Either column sums to `value`."""
         sides = {side: self.by_source_position(side).sum(0).double().cpu().numpy() for side in ("query", "key")}
         tokens = self.words.str_tokens
         columns = {"position": range(len(sides["key"]))} | ({"token": tokens} if tokens else {})
