@@ -16,6 +16,10 @@ _PARTS = frozenset(
     ("GaussianMixtures", "HeadGroup", "LinearSubspaces", "Node", "Pair", "PatchGrid", "Path", "Piece",
      "RegressionTask", "Settings", "Spheres", "TraceEdge", "TraceNode", "TrainingSettings")
 )  # fmt: skip
+#: The results that hold a model or a folder, which no file may make.
+_NOT_STORED = frozenset(
+    ("CompiledFFN", "DistinguishedMasks", "MaskedLanguageModel", "PathExpansion", "ScoreExpansion", "SweepStatus")
+)
 _LIBRARY = Path(__file__).resolve().parents[1]
 
 
@@ -41,7 +45,7 @@ def storable(name: str) -> type | None:
     from aotlens.results import Result
 
     for table in exports().values():
-        if name in table:
+        if name in table and name not in _NOT_STORED:
             kind = getattr(import_module(table[name]), name)
             if isinstance(kind, type) and (issubclass(kind, Result) or hasattr(kind, "_fields") or name in _PARTS):
                 return kind

@@ -248,6 +248,7 @@ def test_gradients_and_views_are_no_matter() -> None:
     check_everything(FactoredMatrix(view.A.detach(), view.B), 5, True, 10**9)
 
 
+HUGE = torch.full((4, 4), 1e200, dtype=torch.float64)
 NOT_FINITE = FactoredMatrix(torch.ones(5, 3), torch.tensor([[torch.inf, 1, 1], [1, 1, torch.nan], [1, 1, 1]]))
 
 
@@ -259,6 +260,7 @@ NOT_FINITE = FactoredMatrix(torch.ones(5, 3), torch.tensor([[torch.inf, 1, 1], [
         (factors("normal", (5, 4, 3), 0), 21, r"expected k between 1 and \d+.*got 21"),
         (factors("normal", (5, 4, 3), 0), True, r"expected k between 1 and \d+.*got True"),
         (NOT_FINITE, 1, r"finite.*right.*2 entries.*of 9"),
+        (FactoredMatrix(HUGE, HUGE), 1, "stay within float64"),
         (FactoredMatrix(torch.ones(2, 5, 3), torch.ones(2, 3, 4)), 1, r"one matrix.*\[2, 5, 4\]"),
         (FactoredMatrix(torch.ones(5, 3), torch.ones(3, 0)), 1, "with entries"),
         (FactoredMatrix(torch.ones(5, 3).long(), torch.ones(3, 4).long()), 1, r"real floating-point.*int64"),
