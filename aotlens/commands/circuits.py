@@ -162,12 +162,13 @@ def composition_command(
 ) -> Parts:
     """List the pairs of heads with the strongest composition: the later one reads what the earlier one writes.
 
-    Pairs are sorted by their Frobenius ratio. Next to it: the earlier head's place among all that the later head can
+    Pairs are sorted by their Frobenius ratio. Next to it: the earlier head's rank among all that the later head can
     read; whether the pair lies above its null, z of 3 or more; how many standard deviations the norm's square lies
     above its mean over flips of signs in the stream's own directions (z), and over random rotations of one of the two
     heads (z rotated), which any two heads of a trained stream exceed; the norm; and mean and standard deviation of its
-    square over rotations. --random draws rotations for p-values of the pairs that are near. With --data, the covariance
-    over positions of what the earlier head wrote there replaces its weights.
+    square over rotations (random) and over flips (signs). --random draws rotations for p-values of the pairs that are
+    near. With --data, the covariance over positions of what the earlier head wrote there replaces its weights. The
+    columns edge, z_signs and z of --csv are above null, z and z rotated.
     """
     from aotlens.circuits.composition import EDGE_Z, composition
     from aotlens.data import Encoding, open_corpus, spread_windows
@@ -198,7 +199,7 @@ def composition_command(
     )
     if not random:
         frame = frame.drop(columns=["p_above", "p_below"])
-    yield frame.head(top)
+    yield frame.head(top).rename(columns={"edge": "above_null", "z_signs": "z", "z": "z_rotated"})
 
 
 @command("subspaces", "device")

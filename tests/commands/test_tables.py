@@ -82,6 +82,11 @@ def test_what_stands_around_the_tables(run: Run) -> None:
     result = composition(model, "v", folded=True)
     says(out, f"v composition. {result.edges.sum()} of 4 pairs above their null, z ≥ 3", f"{result.random_rms:.4f}")
     assert len(out.splitlines()) == 3 + 3
+    titles, first = (line.split("  ") for line in out.splitlines()[2:4])
+    titles, first = ([cell.strip() for cell in line if cell] for line in (titles, first))
+    row, printed = result.to_frame().iloc[0], dict(zip(titles, first, strict=True))
+    for title, name in (("z", "z_signs"), ("z rotated", "z")):  # the null that decides is z
+        assert float(printed[title]) == pytest.approx(row[name], rel=1e-3)
     out = [run("composition", "small", "--mode", mode)[1].splitlines() for mode in ("q", "k")]
     assert out[0][1:] == out[1][1:] and out[0][0].startswith("q composition (and k composition: MSSA")
     out = run("subspaces", "small", "--top", "2")[1]
