@@ -1,7 +1,7 @@
 """The reference: a page for every package, with every name that the package exports, written before the build reads.
 
-Packages, and what they export (`aotlens.results.exports`, or the public names of a module), are asked of the code, so
-that a new name is described without a line here. A name is described where it belongs, which is the outermost package
+Packages, and what they export (`aotlens.results.exports`, and the public names that a module defines), are asked of the
+code, so that a new name is described without a line here. A name is described where it belongs, which is the outermost package
 of the module that defines it, and elsewhere points there.
 """
 
@@ -77,10 +77,9 @@ def exported(package: str) -> list[Name]:
     analyzed = ModuleAnalyzer.for_module(package)
     analyzed.analyze()
     own = {name for scope, name in analyzed.attr_docs if not scope}
-    names = list(dict.fromkeys([*exports().get(package, ()), *getattr(module, "__all__", ())]))
-    if not names:
-        defined = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == package}
-        names = sorted(name for name in {*own, *defined} if not name.startswith("_"))
+    defined = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == package}
+    here = sorted(name for name in {*own, *defined} if not name.startswith("_"))
+    names = list(dict.fromkeys([*exports().get(package, ()), *getattr(module, "__all__", here)]))
     found = [
         Name(package, name, value, definer(package, name, value))
         for name in names

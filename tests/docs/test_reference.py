@@ -37,14 +37,14 @@ def public_names() -> set[str]:
 
 
 def exported(path: Path) -> list[str]:
-    """The names of `__all__`; of a package without it, what it imports from aotlens."""
+    """The names of `__all__`; of a package without it, what it imports from aotlens, and what it defines itself."""
     names: list[str] = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return list(aotlens.__all__ if path.parent == ROOT / "aotlens" else ast.literal_eval(node.value))
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("aotlens."):
             names += [alias.name for alias in node.names if alias.asname is None]
-    return names
+    return names + [name for name in defined(path) if not name.startswith("_")]
 
 
 def defined(path: Path) -> list[str]:
