@@ -149,11 +149,13 @@ def _outputs(
     else:
         ids = [each.to(logits.device) for each in (target if several else (target,))]
     for each in ids:
-        fits = each.shape in ((), (n,), (n, n_pos)) and not (each.is_floating_point() or each.is_complex() or each.dtype == torch.bool)
+        fits = each.shape in ((), (n,), (n, n_pos)) and not (
+            each.is_floating_point() or each.is_complex() or each.dtype == torch.bool
+        )
         if not fits or not bool(((each >= 0) & (each < n_out)).all()) or len(ids) > 2:
             raise ValueError(
-                f"target: expected outputs 0 to {n_out - 1}: a single one, one for each sequence, {[n]}, or one for each "
-                f"position, {[n, n_pos]}; or two of these (token, versus). Got {list(each.shape)} of {each.dtype}."
+                f"target: expected outputs 0 to {n_out - 1}: a single one, one for each sequence, {[n]}, or one for "
+                f"each position, {[n, n_pos]}; or two of these (token, versus). Got {list(each.shape)} of {each.dtype}."
             )
     wide = [each.long().reshape(each.shape + (1,) * (each.ndim == 1)).expand(n, n_pos) for each in ids]
     return list(zip((1, -1), wide, strict=False))

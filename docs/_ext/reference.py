@@ -1,8 +1,8 @@
 """The reference: a page for every package, with every name that the package exports, written before the build reads.
 
 Packages, and what they export (`aotlens.results.exports`, and the public names that a module defines), are asked of the
-code, so that a new name is described without a line here. A name is described where it belongs, which is the outermost package
-of the module that defines it, and elsewhere points there.
+code, so that a new name is described without a line here. A name is described where it belongs, which is the outermost
+package of the module that defines it, and elsewhere points there.
 """
 
 from __future__ import annotations
