@@ -154,7 +154,7 @@ def _outputs(
         )
         if not fits or not bool(((each >= 0) & (each < n_out)).all()) or len(ids) > 2:
             raise ValueError(
-                f"target: expected outputs 0 to {n_out - 1}: a single one, one for each sequence, {[n]}, or one for "
+                f"target: expected outputs 0 to {n_out - 1}: a single one, one for each of {n} sequences, or one for "
                 f"each position, {[n, n_pos]}; or two of these (token, versus). Got {list(each.shape)} of {each.dtype}."
             )
     wide = [each.long().reshape(each.shape + (1,) * (each.ndim == 1)).expand(n, n_pos) for each in ids]
