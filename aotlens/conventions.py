@@ -190,7 +190,7 @@ def as_heads(heads: HeadLike | Iterable[HeadLike], sizes: HasHeads, *, at_least:
     return tuple(dict.fromkeys(as_head(head, sizes) for head in several))
 
 
-def slices(n: int, size: int, progress: Progress | None = None) -> Iterator[slice]:
+def slices(n: int, size: int, *, progress: Progress | None = None) -> Iterator[slice]:
     """Yield consecutive slices of at most `size` of n rows; `progress(done, n)` is called when each is done."""
     for start in range(0, n, size):
         yield (rows := slice(start, min(start + size, n)))

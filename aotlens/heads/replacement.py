@@ -113,7 +113,7 @@ class Replacement:
 
     def parts(self, progress: Progress | None = None) -> Iterator[tuple[slice, Batch]]:
         """Yield the rows of each part of the batch, and the part. `progress(done, total)` counts sequences."""
-        for rows in slices(len(self.batch), self.batch_size, progress):
+        for rows in slices(len(self.batch), self.batch_size, progress=progress):
             yield rows, self.batch[rows]
 
     def run(self, part: Batch, rows: slice) -> tuple[Tensor, Tensor]:

@@ -148,7 +148,7 @@ def pattern_consistency(
     if len(tokens) < 2:
         raise ValueError("pattern consistency needs at least 2 windows of text, got 1; give more tokens.")
     tally = ConsistencyTally(reader, tokens.shape[1])
-    for rows in slices(len(tokens), batch_size, progress):
+    for rows in slices(len(tokens), batch_size, progress=progress):
         reader.listen_to_patterns(tokens[rows], tally.add)
     return tally.result()
 

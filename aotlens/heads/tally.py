@@ -210,7 +210,7 @@ class MotifTally:
 
     def read(self, batch_size: int = 8, progress: Progress | None = None) -> None:
         """Run all sequences, and finish. `progress(done, total)` counts sequences."""
-        for rows in slices(len(self.inputs), batch_size, progress):
+        for rows in slices(len(self.inputs), batch_size, progress=progress):
             batch = self.inputs[rows]
             self.reader.listen_to_patterns(batch.tokens, self.batch(batch, rows.start))
         self.finish(batch_size)

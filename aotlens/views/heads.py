@@ -111,10 +111,13 @@ class HeadsParameters(OfCheckpoint):
 
 
 def says_predictions(params: HeadsParameters, result: NextTokenPredictions) -> str:
-    """Return the position, the likeliest token, and the actual one."""
+    """Return the position, the likeliest token, and the actual one with its loss in nats."""
     where = f"{'At' if result.at_position else 'After'} position {result.position}"
-    came = result.actual
-    actual = "" if came is None else f" {describe(came.str_token)} has {came.probability:.3g}, rank {came.rank:,}."
+    actual, came = "", result.actual
+    if came is not None:
+        actual = f" {describe(came.str_token)} has {came.probability:.3g}, rank {came.rank:,}"
+        hint = ", and the model sees it: write <|mask|> in its place to have it guessed."
+        actual += hint if result.at_position else f", loss {came.loss:.2f} nats."
     return f"{where}, {result.headline}.{actual} Entropy {result.entropy:.2f} nats."
 
 

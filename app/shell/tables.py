@@ -53,11 +53,11 @@ def value_table(
     along: Mapping[str, Any] | None = None,
     marks: tuple[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a table for `value_tables`: columns by title, help and kind (`number`, by which rows can be sorted, or a
-    class), rows of texts, `pick`s, `link_cell`s, `bar`s, `mark`s and lists: of tokens in a column of the kind `tokens`,
-    else of the parts of a sentence. A click anywhere in a row with one `pick` is a click there. Its `height` is a
-    `Height`; by default that of its rows. All links take the fields `along`. `marks` is a field that its picks set,
-    whose row is marked, and the value of the field by default."""
+    """Return a table for `value_tables`: columns by title, help and kind (`number` and `name`, by which rows can be
+    sorted, or a class), rows of texts, `pick`s, `link_cell`s, `bar`s, `mark`s and lists: of tokens in a column of the
+    kind `tokens`, else of the parts of a sentence. A click anywhere in a row with one `pick` is a click there. Its
+    `height` is a `Height`; by default that of its rows. All links take the fields `along`. `marks` is a field that its
+    picks set, whose row is marked, and the value of the field by default."""
     named = [{"title": title, "help": help, "kind": kind} for title, help, kind in columns]
     table = {"heading": heading, "columns": named, "rows": [list(row) for row in rows], "height": height}
     return {**table, "along": dict(along or {}), "marks": marks and list(marks)}
@@ -68,7 +68,7 @@ def first_rows(frame: pd.DataFrame, height: Height) -> tuple[dict[str, Any], str
     columns, cells = [], []
     for name, column in frame.head(_MOST_LISTED).items():
         kind = column.dtype.kind
-        columns.append((str(name).replace("_", " "), "", "number" if kind in "fiu" else ""))
+        columns.append((str(name).replace("_", " "), "", "number" if kind in "fiu" else "name"))
         cells.append([_cell(value, kind) for value in column.astype(object).where(column.notna(), None)])
     rows = list(zip(*cells, strict=True))
     left = f" The first {_MOST_LISTED} of {len(frame):,} rows; the CSV file has all."

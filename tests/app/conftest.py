@@ -115,13 +115,21 @@ def settings(checkpoints: Path) -> Settings:
     return Settings(checkpoints=(checkpoints,), device="cpu", max_characters=20_000)
 
 
-@pytest.fixture(scope="session")
-def services(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Core]:
-    """Without the user's own and the bundled checkpoints, so that tests see the same everywhere."""
+@pytest.fixture(scope="session", autouse=True)
+def nothing_else(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hide the user's own and the bundled checkpoints, so that tests see the same everywhere.
+
+    It comes before every fixture of a module that hides them, too, whose end would show them again to the session's.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
-        yield Core.start(settings)
+        yield
+
+
+@pytest.fixture(scope="session")
+def services(settings: Settings) -> Core:
+    return Core.start(settings)
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def test_predictions_are_those_of_the_logits_without_the_head(paths: dict[str, s
     said = ABLATED_PREDICTIONS.caption(params, lesser)
     assert said.startswith("1.0 ablated by zero: After position 3, ")
     rank = 1 + int((logits[3] > logits[3, tokens[0, 4]]).sum())
-    assert f"rank {rank:,}." in said and f"Entropy {lesser.entropy:.2f} nats." in said
+    assert f"rank {rank:,}, loss " in said and f"Entropy {lesser.entropy:.2f} nats." in said
 
     losses = LOSSES.result(params)
     by_hand = -logits[:-1].log_softmax(-1)[torch.arange(len(logits) - 1), tokens[0, 1:]]

@@ -29,9 +29,9 @@ _ATTENTION = "mhsa: separate query, key and value matrices; mssa: one matrix per
 
 def checkpoints_table(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return every checkpoint; a click on a row chooses it."""
-    columns = [("Name", "", ""), ("Attention", _ATTENTION, "")]
+    columns = [("Name", "", "name"), ("Attention", _ATTENTION, "name")]
     columns += [(title, help, "number") for title, help, _, _ in _NUMBERS]
-    return value_table([*columns, ("State", "", "")], list(map(_line, rows)), marks=("checkpoint", None))
+    return value_table([*columns, ("State", "", "name")], list(map(_line, rows)), marks=("checkpoint", None))
 
 
 def _line(row: dict[str, Any]) -> list[Any]:
@@ -53,6 +53,6 @@ def parameters_table(rows: Sequence[dict[str, Any]]) -> tuple[str, list[dict[str
     if not rows:
         return "Nothing could be read.", []
     total = sum(row["numbers"] for row in rows if row["name"] != "unigram_counts")
-    columns = [("Tensor", "", ""), ("Shape", "", ""), ("Stored as", "", ""), ("Numbers", "", "number")]
+    columns = [("Tensor", "", "name"), ("Shape", "", "name"), ("Stored as", "", "name"), ("Numbers", "", "number")]
     cells = [[row["name"], row["shape"], row["dtype"], f"{row['numbers']:,}"] for row in rows]
     return f"{total:,} weights in {len(rows)} tensors.", [value_table(columns, cells)]

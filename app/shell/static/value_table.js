@@ -81,14 +81,15 @@
         if (focused && focused !== group) focused.focus({ preventScroll: true });
     };
 
-    const numberOf = (value) => parseFloat(String(value?.text ?? value).replace("−", "-").replaceAll(",", ""));
+    const textOf = (value) => String(value?.text ?? value);
+    const numberOf = (value) => parseFloat(textOf(value).replace("−", "-").replaceAll(",", ""));
 
     function table({ columns, rows, along, marks }) {
         const element = make("table", undefined, { class: "values" }), head = make("tr"), body = make("tbody");
         let order = rows, wanted = null;
         for (const { title, help, kind } of columns) {
             const th = make("th", undefined, { scope: "col", class: kind, title: help });
-            if (kind === "number") th.append(make("button", title, { type: "button" }));
+            if (kind === "number" || kind === "name") th.append(make("button", title, { type: "button" }));
             else th.textContent = title;
             head.append(th);
         }
@@ -113,9 +114,10 @@
             if (!made && body.querySelector("button")) body.querySelector("button").tabIndex = 0;
         };
         element.sort = function (place, sign) {
-            const values = new Map(rows.map((row) => [row, numberOf(row[place])])), made = body.rows.length;
-            order = [...rows].sort((one, other) => (Number.isNaN(values.get(one)) - Number.isNaN(values.get(other)))
-                || sign * (values.get(one) - values.get(other)) || 0);
+            const isName = columns[place].kind === "name", made = body.rows.length;
+            const values = new Map(rows.map((row) => [row, isName ? textOf(row[place]) : numberOf(row[place])]));
+            order = [...rows].sort((one, other) => isName ? sign * values.get(one).localeCompare(values.get(other), "en", { numeric: true })
+                : (Number.isNaN(values.get(one)) - Number.isNaN(values.get(other))) || sign * (values.get(one) - values.get(other)) || 0);
             body.replaceChildren();
             grow(made);
         };
@@ -126,11 +128,16 @@
         return { element, grow };
     }
 
-    function sort(th) {
-        const down = th.getAttribute("aria-sort") !== "descending";
+    function sort(th, direction) {
         for (const other of th.parentElement.children) other.removeAttribute("aria-sort");
-        th.setAttribute("aria-sort", down ? "descending" : "ascending");
-        th.closest("table").sort(th.cellIndex, down ? -1 : 1);
+        th.setAttribute("aria-sort", direction);
+        th.closest("table").sort(th.cellIndex, direction === "descending" ? -1 : 1);
+    }
+
+    // Numbers from the largest and names from A first; a second click turns the order around.
+    function direction(th) {
+        const [first, second] = th.className === "name" ? ["ascending", "descending"] : ["descending", "ascending"];
+        return th.getAttribute("aria-sort") === first ? second : first;
     }
 
     aotlens.onPick = (id, pick) => picks.set(id, pick);
@@ -139,6 +146,7 @@
         const group = document.getElementById(id);
         if (!group || there.get(group) === tables) return;
         there.set(group, tables);
+        const sorted = new Map([...group.querySelectorAll("th[aria-sort]")].map((th) => [th.parentElement.textContent, th]));
         aotlens.redraw(group, (tables || []).map(function (data) {
             const section = make("div");
             if (data.heading) section.append(make("h3", data.heading, { class: "table-heading" }));
@@ -163,6 +171,8 @@
                 laidOut.observe(box);
             }
             section.append(box);
+            const before = sorted.get(element.tHead.textContent); // a table of the same columns stays sorted
+            if (before) sort(element.tHead.rows[0].cells[before.cellIndex], before.getAttribute("aria-sort"));
             return section;
         }));
     };
@@ -177,7 +187,7 @@
     document.addEventListener("click", function ({ target }) {
         const head = within(target, "th button"), row = getSelection().isCollapsed && within(target, "tr.chooses");
         const button = within(target, ":is(td button, .chip)") ?? (row && !target.closest("a") ? row.querySelector("button") : null);
-        if (head) sort(head.parentElement);
+        if (head) sort(head.parentElement, direction(head.parentElement));
         if (button) picks.get(button.closest(".value-tables").id)?.(button.pick);
     });
 

@@ -16,6 +16,10 @@ def test_checkpoints_page(open_page):
     page.wait_for_selector("#checkpoints-curve-graph .js-plotly-plot .scatterlayer path")
     expect(page.locator("#checkpoints-table tbody tr")).to_have_count(4)
     expect(page.locator("#checkpoints-table")).to_contain_text("4.250")
+    names = page.locator("#checkpoints-table td:first-child")
+    for order in (sorted, lambda texts: sorted(texts, reverse=True)):
+        choose(page, page.click, "#checkpoints-table th button >> text=Name")
+        assert names.all_inner_texts() == order(names.all_inner_texts())
     choose(page, page.click, "#checkpoints-table td:first-child >> text=broken")
     page.locator("#checkpoints-card-body >> text=can't be opened").wait_for()
     written(page, "checkpoint", "broken")
