@@ -126,6 +126,7 @@ MOST_DRAWS: Final = 1_000_000
 _MOST_LISTED: Final = 30
 
 
+@runtime_checkable
 class HasShape(Protocol):
     """The interface of arrays and tensors that `require_shape` reads."""
 

@@ -127,7 +127,7 @@ def import_command(
     from aotlens.data import SymbolTokenizer
 
     if start is not None and symbols is None:
-        raise ValueError(f"--start {start}: expected --symbols, one of which it is.")
+        raise ValueError(f"--start {start}: expected --symbols, too: it is one of them.")
     settings = dict(map(_setting, config))
     if not (settings or key_map or weights or check or is_external(source)):
         info = import_checkpoint(source, name=name, into=into)

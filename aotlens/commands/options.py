@@ -18,8 +18,8 @@ MOST_SEEDS = 1000
 MOST_NUMBER = 2**63 - 1
 
 
-def whole(help: str, least: int = 1, most: int = MOST_ROWS, *names: str, metavar: str = "N") -> Any:
-    """An option that is a whole number within bounds."""
+def whole(help: str, least: int | float = 1, most: int | float = MOST_ROWS, *names: str, metavar: str = "N") -> Any:
+    """An option that is a number within bounds, whole unless its annotation is float."""
     return typer.Option(*names, min=least, max=most, metavar=metavar, help=help)
 
 

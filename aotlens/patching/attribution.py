@@ -128,7 +128,7 @@ def attribution(
         lambda batch: _estimate(batch, by_position, steps),
         lambda batch, cells: batch.some([tuple(cell) for cell in cells.tolist()]),
         check,
-        progress,
+        progress=progress,
     )
     words = shared_words(pairs, direction) if by_position else ()
     axes = axes_of(what, by_position)

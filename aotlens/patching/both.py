@@ -187,7 +187,8 @@ def over_pairs(
     batches: Iterable[tuple[Runs, list[int]]],
     values: Callable[[Runs, list[int]], np.ndarray],
     pairs: PromptPairs,
-    progress: Progress | None,
+    *,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Return the fields of an `OverPairs` but for the direction, from the `values` of every batch, in the order of the
     pairs. Raises `ValueError` if clean and corrupted prompts measure the same."""
@@ -210,7 +211,8 @@ def estimate_and_check(
     estimate: Callable[[Runs], np.ndarray],
     exact: Callable[[Runs, np.ndarray], np.ndarray],
     check: int,
-    progress: Progress | None,
+    *,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Return metric, unit, the estimate of every cell, the indices of the `check` largest `[checked, axis]`, and the
     change when these are patched, means over pairs: fields of an `Estimates`."""

@@ -150,7 +150,7 @@ def path_patch(
     patched = wires.mask(named)[None] if together else torch.stack([wires.mask([edge]) for edge in named])
     places = None if positions is None else checked_positions(positions, pairs, direction)
     parts = edge_batches(model, pairs, measure, direction, batch_size)
-    fields = over_pairs(parts, lambda batch, rows: batch.values(~patched, places).T, pairs, progress)
+    fields = over_pairs(parts, lambda batch, rows: batch.values(~patched, places).T, pairs, progress=progress)
     return PatchedEdges(edges=named, together=together, direction=direction, positions=places, **fields)
 
 
@@ -184,7 +184,7 @@ def attribute_edges(
         return batch.values(~torch.stack([wires.mask([wires.edges[place]]) for place in places[:, 0]]))
 
     fields = estimate_and_check(
-        all_batches, lambda batch: batch.estimates(steps)[wires.exists.numpy()], patched, check, progress
+        all_batches, lambda batch: batch.estimates(steps)[wires.exists.numpy()], patched, check, progress=progress
     )
     fields["checked"] = fields["checked"][:, 0]
     return EdgeAttribution(edges=wires.edges, direction=direction, steps=steps, **fields)

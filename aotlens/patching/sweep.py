@@ -164,7 +164,7 @@ def patch(
         positions=places,
         str_tokens=words,
         outputs=pairs.answer_words[0] if len(pairs) == 1 and pairs.answer_words else None,
-        **over_pairs(parts, cells_of, pairs, progress),
+        **over_pairs(parts, cells_of, pairs, progress=progress),
     )
 
 

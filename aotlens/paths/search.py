@@ -10,6 +10,7 @@ search has proven its answer; before, it has proven the ranks whose contribution
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -174,9 +175,10 @@ class TopPaths(Ranked):
         together = "" if self.through is None else f" All of them together: {signed(self.total)} {self.unit}."
         if not rest:
             return f"{among}: these are all paths there are.{together}"
+        bound = math.ceil(1000 * self.bound) / 1000  # rounded up, so that the printed bound is one, too
         return (
             f"{among}.{together} Listed: {signed(self.total - self.remainder)}; the other {rest:,} together: "
-            f"{signed(self.remainder)} {self.unit}. No single one of them is more than {self.bound:.3f} "
+            f"{signed(self.remainder)} {self.unit}. No single one of them is more than {bound:.3f} "
             f"{SENSES[self.by]}."
         )
 

@@ -93,7 +93,9 @@ class Family:
         if unknown:
             known = ", ".join(self.fields)
             raise ValueError(f"{self.name}: there is no parameter {', '.join(unknown)}; there are {known}.")
-        return self.schema.of_infos(*infos, **self.typed(parameters)).require_limits()
+        values = {name: value for name, value in self.typed(parameters).items() if value is not None}
+        left_out = {name: None for name in parameters.keys() - values if self.fields[name].first is not None}
+        return self.schema.of_infos(*infos, **values, **left_out).require_limits()
 
     def typed(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of these parameters with their types. Raises ValueError for an invalid one."""

@@ -160,7 +160,7 @@ def test_symbols_of_an_import(tmp_path, command):
     assert aotlens.load("toy", "cpu").to_tokens("1+2").tolist() == [[8, 1, 7, 2]]
     code, _, err = command("checkpoints", "import", tmp_path / "toy.pth", *said[:-1], "0 1", "--name", "two")
     assert code == 2 and "expected as many tokens as the model's d_vocab=9, got 2" in err
-    assert "expected --symbols beside it" in command("checkpoints", "import", tmp_path / "toy.pth", "--start", "=")[2]
+    assert "expected --symbols, too" in command("checkpoints", "import", tmp_path / "toy.pth", "--start", "=")[2]
 
 
 def test_the_characters_of_nanogpt(tmp_path):

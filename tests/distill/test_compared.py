@@ -86,7 +86,7 @@ def test_every_picture_is_drawn_and_another_is_refused(compared, what, tmp_path:
     assert figure.data
     compared.save(tmp_path / "a.safetensors")
     assert aotlens.plot(load(tmp_path / "a.safetensors"), what=what).to_json() == figure.to_json()
-    with refused("what='none'", "heads, widths"):
+    with refused("what='none'", "'heads', 'widths'"):
         aotlens.plot(compared, what="none")
 
 

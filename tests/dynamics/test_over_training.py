@@ -48,7 +48,7 @@ def test_each_step_is_its_model_and_is_computed_once(run: Run, tmp_path: Path) -
     over_training(run, counted, cache=None, steps=[4, 10])
     over_training(run, lambda model: 1.0, cache=tmp_path, steps=[0])
     assert len(CALLS) == 7 and len([*tmp_path.iterdir()]) == 5
-    with refused("'norms'", "norm, values"):
+    with refused("'norms'", "'norm', 'values'"):
         result["norms"]
     assert len(aotlens.plot(result).data) == 1 and len(aotlens.plot(result, of="values").data) == 4
 

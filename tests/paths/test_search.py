@@ -44,6 +44,8 @@ def test_it_finds_the_largest_of_all_paths(make: MakeModel, tokens: Tensor, kind
     assert top.logit == pytest.approx(expansion.logit(3, (2, 5)))
     assert top.remainder == pytest.approx(float(flat.sum() - expected.sum()), abs=1e-9)
     assert float(keys[order[20]]) <= top.bound * (1 + 1e-9)
+    printed = float(top.sentences().split("No single one of them is more than ")[1].split()[0])
+    assert top.bound <= printed < top.bound + 0.001
     assert top.n_paths == int(there.sum()) == 3 * 5**4 + ("mlp" in kind) * (5**3 + 5**2 + 5 + 1)
 
 
