@@ -34,7 +34,6 @@ NOT_RESULTS = {
     "BlockMaxima",
     "KroneckerSum",
     "Wires",
-    "PatchGrid",
     "HeadGroup",
     "Node",
     "Task",

@@ -52,7 +52,6 @@ from aotlens.heads.labels import HeadLabels, head_labels, label_words
 from aotlens.heads.long_prompts import BlockMaxima, LongPatterns, long_patterns
 from aotlens.heads.matching import HeadMatching, match_heads
 from aotlens.heads.motifs import MOTIFS, PLACES, Motif, motifs_of
-from aotlens.heads.patch_grid import PatchGrid
 from aotlens.heads.patterns import AttentionPatterns, ValueNorms, attention_patterns, value_norms
 from aotlens.heads.replacement import HeadSwitches, reference_windows, without
 from aotlens.heads.runs import ComparedLosses, ComparedMaps, ComparedRuns, HeadMap, PromptRun, compare_runs, run_prompt

@@ -16,6 +16,8 @@ _PARTS = frozenset(
     ("GaussianMixtures", "HeadGroup", "LinearSubspaces", "Node", "Pair", "PatchGrid", "Path", "Piece",
      "RegressionTask", "Settings", "Spheres", "TraceEdge", "TraceNode", "TrainingSettings")
 )  # fmt: skip
+#: A part that no package exports.
+_INTERNAL = {"PatchGrid": "aotlens.heads.patch_grid"}
 #: The results that hold a model or a folder, which no file may make.
 _NOT_STORED = frozenset(
     ("CompiledFFN", "DistinguishedMasks", "MaskedLanguageModel", "PathExpansion", "ScoreExpansion", "SweepStatus")
@@ -44,7 +46,7 @@ def storable(name: str) -> type | None:
     """Return the type of that name that a file may hold: a result, or a part of one. None for every other name."""
     from aotlens.results import Result
 
-    for table in exports().values():
+    for table in (*exports().values(), _INTERNAL):
         if name in table and name not in _NOT_STORED:
             kind = getattr(import_module(table[name]), name)
             if isinstance(kind, type) and (issubclass(kind, Result) or hasattr(kind, "_fields") or name in _PARTS):

@@ -229,4 +229,4 @@ def test_influences_are_shown_and_windows_follow_their_measure(open_page, made: 
     expect(page).to_have_url(re.compile("influence_on=induction"))
     choose(page, field.fill, "copying 1.0")
     windows.scroll_into_view_if_needed()
-    expect(page.locator("#training-windows-notice")).to_contain_text("expected one of loss, induction 1.0")
+    expect(page.locator("#training-windows-notice")).to_contain_text("expected one of 'loss', 'induction 1.0'")

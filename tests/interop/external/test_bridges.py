@@ -63,7 +63,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
 
 def test_what_takes_a_bridge_works(said: dict[str, dict[str, str]]) -> None:
     assert said["works"] == dict.fromkeys(said["works"], "ok")
-    assert len(said["works"]) == 19
+    assert len(said["works"]) == 18
 
 
 def test_everything_else_refuses_a_bridge_by_name(said: dict[str, dict[str, str]]) -> None:
