@@ -117,10 +117,7 @@ def settings(checkpoints: Path) -> Settings:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_else(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hide the user's own and the bundled checkpoints, so that tests see the same everywhere.
-
-    It comes before every fixture of a module that hides them, too, whose end would show them again to the session's.
-    """
+    """Hide the user's own and the bundled checkpoints, before a module's fixture does whose end would show them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AOTLENS_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr("aotlens.checkpoints.catalog.bundled_folder", lambda: Path("/nonexistent"))
@@ -133,7 +130,7 @@ def services(settings: Settings) -> Core:
 
 
 @pytest.fixture(scope="session")
-def app(settings: Settings, services: Core):
+def app(settings: Settings, services: Core) -> App:
     return create_app(settings, services)
 
 
