@@ -1,7 +1,7 @@
 """Hook points, and the base class of a model that has them: TransformerLens's names and semantics.
 
 A `HookPoint` returns what it receives. A hook on it, `hook(tensor, hook=point)`, receives the activation of every
-forward pass, and what it returns replaces the activation, unless that is None; a backward hook does the same with the
+forward pass, and what it returns replaces the activation, unless it is None; a backward hook does the same with the
 gradient.
 
 Hooks of `add_hook` are state of the model: the calls of every thread run them until they are removed. All others belong

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Unfit(ValueError):
-    """A value that cannot be: what was `expected`, and what is `taken` instead (the default, unless told)."""
+    """An impossible value: what was `expected`, and what is `taken` instead, by default the parameter's default."""
 
     def __init__(self, expected: str, *taken: Any) -> None:
         super().__init__(expected)

@@ -110,7 +110,7 @@ def tile_bytes(
     inference: Inference, result: PromptResult, view: View, head: tuple[int, int], block: int, row: int, column: int
 ) -> bytes:
     """Return a tile of one head's map on a long prompt: `TILE` blocks of `block` entries a side, the tile's number down
-    and across. Raises RequestError for a tile that there is not."""
+    and across. Raises RequestError if the tile does not exist."""
     check_head(result, *head)
     n_pos, side = result.patterns.n_pos, TILE * block
     is_there = min(row, column) >= 0 and max(row, column) * side < n_pos

@@ -49,8 +49,8 @@ class Browser:
     at_first: bool = field(default=True, kw_only=True)
     """Whether it is called when the page is new."""
     listens: bool | None = field(default=None, kw_only=True)
-    """Whether it is no callback of Dash's: unless told, what answers nothing. What has outputs may be none where no
-    callback of the server's waits for them at first."""
+    """Whether it is no callback of Dash's; by default, if it has no outputs. One with outputs may be such a listener
+    if no callback of the server waits for them at first."""
 
 
 class Link:
@@ -84,7 +84,7 @@ class Wiring:
             yield from (*listener["inputs"], *listener["state"], *listener["outputs"])
 
     def register(self, app: Dash, page: str, entry: Browser, *, script: str | None = None) -> None:
-        """Add a page's entry; its function is in the script `script`, the page's own unless told."""
+        """Add a page's entry; its function is in the script `script`, by default the page's own."""
         script = script or page
         self.called.append((script, entry.name))
         names = [*entry.inputs, *entry.state]

@@ -47,7 +47,7 @@ def content(app: App, pathname: str | None, search: str | None) -> Any:
         )
     state, sentences = page.address.read(search, app.core)
     if "along" in parse_query(search):
-        sentences = []  # a link of the menu took what was chosen along, whatever this page can show of it
+        sentences = []  # a link of the menu carried the selection along, whatever this page can show of it
     laid_out = page.content(app.core, app.services[page.name], state)
     app.asked.laid_out(laid_out)
     return [taken_instead(sentences), *laid_out] if sentences else laid_out

@@ -112,7 +112,7 @@ def chips(
 ) -> dict[str, Any]:
     """Return a text's tokens for `value_tables`, shaded by value ÷ the largest |value|, NaN not at all, with the values
     in `form` below them, but for those of less than the share `least` of the largest. `tips` and token ids are added to
-    the tooltips. A click on one gives the page's script `what(position)`, unless that is None; one may be selected."""
+    the tooltips. A click on one gives the page's script `what(position)`, unless it is None; one may be selected."""
     top = max((abs(value) for value in values if math.isfinite(value)), default=1.0) or 1.0
     drawn = []
     for position, (text, value) in enumerate(zip(str_tokens, values, strict=True)):

@@ -278,7 +278,7 @@ def _drawn(
         return key, answer
 
     answer, problem = spoken(compute, f"drawing {view.name}")
-    return ("!", {**nothing, "notice": problem}) if answer is None else answer  # of nothing that could come again
+    return ("!", {**nothing, "notice": problem}) if answer is None else answer
 
 
 def follow_views(
@@ -339,7 +339,7 @@ def tables(
     kind: str = "csv",
     write: Callable[[AppWorkshop, View, Any], File] = table,
 ) -> dict[str, Callable[..., File]]:
-    """Return what `write` gives of every panel, its CSV unless told, for `sharing.save_files`."""
+    """Return what `write` gives of every panel, by default its CSV, for `sharing.save_files`."""
 
     def of(view: View) -> Callable[..., File]:
         def make(shown: Any, **given: Any) -> File:

@@ -95,7 +95,7 @@ def pairs(result: HeadComposition) -> list[dict[str, Any]]:
         ("above null", "Whether the pair lies above its null: z of 3 or more", "text"),
         ("z", "Standard deviations of the product's squared norm from its mean, over flips of signs in the directions "
               "in which the embeddings vary: a candidate, since later layers read another stream (the Atlas has it on "
-              "text). Skewed, and blind to size: the norm stands beside it", "number"),
+              "text). Skewed, and blind to size: the norm is next to it", "number"),
         ("z, randomly rotated", f"Standard deviations {rotated}, from their mean: large for any two heads of a stream "
                                 "that few directions fill", "number"),
         ("norm", "‖W_first W_second‖: how much the later head reads", "number"),
