@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -37,7 +38,8 @@ def test_its_python_gives_its_result_table_and_figure(view: View, params: PathsP
 
 def test_captions_say_what_is_proven_and_what_is_left() -> None:
     top = TOP.result(CHOSEN)
-    says(TOP.caption(CHOSEN, top), "Exact top", "through head 1.0 (", "against it", f"{top.bound:.3f}")
+    bound = f"{math.ceil(1000 * top.bound) / 1000:.3f}"
+    says(TOP.caption(CHOSEN, top), "Exact top", "through head 1.0 (", "against it", bound)
     few = replace(CHOSEN, text="a", position=1, k=2000, through=None)
     assert "these are all paths there are" in TOP.caption(few, TOP.result(few))
     model = load("novels-2l-mhsa")
