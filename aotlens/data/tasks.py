@@ -1,7 +1,7 @@
 """Tasks with so few inputs that a model can be tried on all of them.
 
     task = make_task("max-of-list", "0-9", "10 x 11 x 11 x 11 x 11 x 12")
-    task = make_task(lambda items: items.amin(1), range(10), 5)      # a function of one's own
+    task = make_task(lambda items: items.amin(1), range(10), 5)      # a custom function
 
 A task is a list of cases, which no input shares: the tokens that each position allows, the positions that are read, and
 the answer there. `TASKS` has the known ones. An input consists of items, each one of the task's `values`; the layout

@@ -241,7 +241,7 @@ def descend_in_plane(
 ) -> PlaneDescent:
     """Draw one prompt of a task in two dimensions, and take its query down its energy.
 
-    Steps are `share` times the γ at which a step is the attention layer. A `query` of one's own is put within the
+    Steps are `share` times the γ at which a step is the attention layer. A custom `query` is put within the
     plane; None is the one that was drawn. The plane has `n_points` a side. Raises `ValueError` for a task of other
     dimensions and as `descend`.
     """

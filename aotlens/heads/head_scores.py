@@ -254,7 +254,7 @@ def head_scores(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> HeadScores:
-    """Score every head for each of `scores`, declared names or `HeadScore`s of one's own (None: all of `HEAD_SCORES`).
+    """Score every head for each of `scores`, declared names or custom `HeadScore`s (None: all of `HEAD_SCORES`).
 
     `tokens` are sequences of a text, as in `attention_to`, `clusters` the document of each, so that intervals are over
     documents, and `pairs` prompts for the scores that read some. A score

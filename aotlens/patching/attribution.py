@@ -108,7 +108,7 @@ def attribution(
 
     Arguments are those of `patch`. `steps` > 1 integrates the gradient over that many inputs between the two prompts,
     which then have equally many tokens. Cost without the check: two forward passes and a backward one, and with `steps`
-    as many of both on top; gradients are of activations alone, not of weights. A metric of one's own is to be
+    as many of both on top; gradients are of activations alone, not of weights. A custom metric is to be
     differentiable.
 
     Raises `ValueError` as `patch`, for steps or check below 1, and for a metric without a gradient, as "kl" has none at

@@ -93,9 +93,11 @@ class Family:
         if unknown:
             known = ", ".join(self.fields)
             raise ValueError(f"{self.name}: there is no parameter {', '.join(unknown)}; there are {known}.")
-        values = {name: value for name, value in self.typed(parameters).items() if value is not None}
-        left_out = {name: None for name in parameters.keys() - values if self.fields[name].first is not None}
-        return self.schema.of_infos(*infos, **values, **left_out).require_limits()
+        # None for a parameter whose default is None is left out: its field may have the type of what replaces None.
+        default = {name for name, field in self.fields.items() if field.first is None}
+        typed = self.typed(parameters).items()
+        values = {name: value for name, value in typed if value is not None or name not in default}
+        return self.schema.of_infos(*infos, **values).require_limits()
 
     def typed(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of these parameters with their types. Raises ValueError for an invalid one."""

@@ -136,9 +136,9 @@ class ChosenImages(Result):
 
     images: UInt8[Tensor, "image channel height width"]
     labels: Int64[Tensor, " image"]
-    """The number of each image's class; −1 for one of one's own, whose class nobody knows."""
+    """The number of each image's class; −1 for a user's own image, whose class is unknown."""
     indices: tuple[int, ...]
-    """The indices of the test images among them, without one's own."""
+    """The indices of the test images among them, without the user's own."""
     n_all: int
     """The number of test images: of the class, or all."""
     classes: tuple[str, ...] = ()
@@ -146,12 +146,12 @@ class ChosenImages(Result):
 
     @property
     def n_own(self) -> int:
-        """Images of one's own, which come first."""
+        """The number of the user's own images, which come first."""
         return len(self.images) - len(self.indices)
 
     @property
     def headline(self) -> str:
-        own = f"{self.n_own} of one's own and " if self.n_own else ""
+        own = f"{self.n_own} of the user's own and " if self.n_own else ""
         return f"{own}{len(self.indices)} of {self.n_all} test images"
 
 
